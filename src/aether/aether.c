@@ -1,0 +1,1 @@
+#include "aether/aether.h"
