@@ -17,6 +17,7 @@
 	X(BAD_FIELD, "bad_field", CALLER, false, 400)                    \
 	X(NAME_TOO_LONG, "name_too_long", CALLER, false, 400)            \
 	X(BODY_TOO_LARGE, "body_too_large", CALLER, false, 413)          \
+	X(HEADERS_TOO_LARGE, "headers_too_large", CALLER, false, 431)    \
 	X(UNAUTHENTICATED, "unauthenticated", CALLER, false, 401)        \
 	X(FORBIDDEN, "forbidden", CALLER, false, 403)                    \
 	X(NOT_FOUND, "not_found", CALLER, false, 404)                    \
