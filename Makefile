@@ -1,0 +1,33 @@
+# Thin front of meson and the scripts in tools/. Everything is built in build/.
+# `sudo make demo` and `sudo make check` start from a fresh clone.
+PREFIX ?= /usr/local
+DESTDIR ?=
+BUILD ?= build
+BENCH ?= create
+
+.PHONY: all setup demo check bench install clean
+
+all: $(BUILD)/build.ninja
+	ninja -C $(BUILD)
+
+$(BUILD)/build.ninja:
+	meson setup $(BUILD) --prefix=$(PREFIX)
+
+setup:
+	tools/setup.sh
+
+demo: setup all
+	python3 examples/demo.py --build-dir $(BUILD)
+
+check: setup all
+	tools/check.sh $(BUILD)
+
+bench: setup all
+	bench/run $(BENCH)
+
+install: all
+	meson configure $(BUILD) --prefix=$(PREFIX) >/dev/null
+	DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
+
+clean:
+	rm -rf $(BUILD) build-asan
