@@ -29,7 +29,10 @@
 #define AETHER_VERSION 1
 #define AETHER_PAYLOAD_MAX (64 * 1024)
 #define AETHER_WINDOW_DEFAULT (256 * 1024)
+#define AETHER_WINDOW_MIN AETHER_PAYLOAD_MAX /* so that any message fits once all is consumed */
+#define AETHER_WINDOW_MAX (16 * 1024 * 1024)
 #define AETHER_STREAMS_MAX 65536 /* open at once on one connection */
+#define AETHER_OUTPUT_MIN (2 * (AETHER_PAYLOAD_MAX + 12)) /* half of it takes any frame */
 
 struct aether;
 
@@ -47,7 +50,8 @@ enum aether_event_type {
 	AETHER_EV_DATA,      /* raw bytes on `channel`; payload */
 	AETHER_EV_CLOSE,     /* peer will send no more on `stream` */
 	AETHER_EV_RESET,     /* peer aborted `stream`; code. The stream is gone */
-	AETHER_EV_WRITABLE,  /* a sender that saw a short send or -EAGAIN may go on */
+	AETHER_EV_WRITABLE,  /* a sender that saw a short send or -EAGAIN may go on;
+			      * stream 0: aether_open may */
 	AETHER_EV_PONG,      /* answer to aether_ping; code = its token */
 	AETHER_EV_GOAWAY,    /* peer opens and accepts no new streams; code */
 };
@@ -68,6 +72,7 @@ enum aether_reset_code {
 	AETHER_RESET_PROTOCOL = 4,
 };
 
+/* -EINVAL when a limit in *config is outside the bounds above. */
 int aether_new(const struct aether_config *config, struct aether **ret);
 void aether_free(struct aether *a); /* NULL accepted */
 
@@ -75,7 +80,14 @@ void aether_free(struct aether *a); /* NULL accepted */
  * drain them with aether_next before feeding more: queued unread events are
  * bounded only by what one call fed. 0 or -EPROTO / -ENOMEM / -EPROTONOSUPPORT. */
 int aether_recv(struct aether *a, const void *p, size_t n);
-/* 1 and *ret filled, or 0 when there is none. */
+/* The same without a copy: room for n bytes to read(2) into, then how many
+ * came (0 is allowed). Nothing else of this connection may be called between. */
+int aether_recv_space(struct aether *a, size_t n, uint8_t **ret);
+int aether_recv_done(struct aether *a, size_t n);
+/* 1 and *ret filled, or 0 when there is none. Ask after aether_recv and after
+ * aether_output_done (draining makes WRITABLE). Events before a violation are
+ * still handed out. While the owner looks at RESET or at the CLOSE that ends a
+ * stream, aether_user still answers; the next aether_next forgets the stream. */
 int aether_next(struct aether *a, struct aether_event *ret);
 
 /* Bytes to write next (contiguous prefix); then tell how many went out. */
@@ -84,6 +96,9 @@ void aether_output_done(struct aether *a, size_t n);
 
 /* All senders: stream must be open for sending, else -EPIPE (closed by us or
  * reset) or -ENOENT (never opened / gone). */
+/* The payload of OPEN is not counted in the window. Allowed before READY: the
+ * stream's window opens then. -EAGAIN: output bound, or the peer's max_streams
+ * are open. -ESHUTDOWN: after a goaway of either end. */
 int aether_open(struct aether *a, const void *payload, size_t n, uint32_t *ret_stream);
 /* Whole or not at all: -EAGAIN when the window or output bound has no room
  * (AETHER_EV_WRITABLE follows), -EMSGSIZE above AETHER_PAYLOAD_MAX. */
@@ -105,3 +120,5 @@ int aether_goaway(struct aether *a, uint32_t code);
 void aether_set_user(struct aether *a, uint32_t stream, void *user);
 void *aether_user(struct aether *a, uint32_t stream);
 bool aether_ready(const struct aether *a);
+/* 0, or the error that made the connection dead (also -ENOMEM met while sending). */
+int aether_error(const struct aether *a);

@@ -63,6 +63,9 @@ static inline void base_closedirp(DIR **d)
 	})
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
+/* Token for token as in <sys/param.h> (which uv.h includes), so that either may come first. */
+/* clang-format off */
+#define MIN(a,b) (((a)<(b))?(a):(b))
+#define MAX(a,b) (((a)>(b))?(a):(b))
+/* clang-format on */
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))

@@ -43,7 +43,8 @@ bool conn_ready(const struct conn *c);
  * on_down(-ETIMEDOUT) when nothing came for 3 x idle_ms. 0 = off (default). */
 void conn_keepalive(struct conn *c, uint64_t idle_ms);
 
-/* A listening unix stream socket on the loop. on_accept gets each new fd. */
+/* A listening stream socket on the loop. on_accept gets each new fd (nonblocking,
+ * close-on-exec). The descriptor is owned from the call on, also on failure. */
 struct conn_listener;
 int conn_listen(uv_loop_t *loop, int listen_fd_take, void (*on_accept)(int fd_take, void *user),
 		void *user, struct conn_listener **ret);
