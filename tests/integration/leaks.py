@@ -1,91 +1,177 @@
-"""leaks.py: what of ours is on this machine, and what came since a snapshot.
+"""What a platform owns on this host, found through its state directory; used by harness and the leak test.
 
-Counted: processes of our programs, mounts in any mount namespace that we can
-see, cgroups named dsec-*, network namespaces held by processes or files, loop
-devices, sockets of ours. Only reads; nothing is killed or removed here.
+Nothing is found by a program's name alone. Processes: the state directory in the command line (daemons), or
+membership of a cgroup of this platform (sandboxes). Mounts, loop devices: the state directory in their
+source or target, in the mount namespace of any process. Cgroups: directories dsec-HASH in any hierarchy,
+HASH made of the state directory, and those that processes of this platform were seen in.
 """
-import glob
 import os
+import pathlib
+import re
+import signal
+import subprocess
 import time
 
-PROGRAMS = ("dsecd", "dsec-mounter", "dsec-spawner", "dsec-filler", "chronus", "dsec")
-CGROUP_ROOT = "/sys/fs/cgroup"
+CGROUP = re.compile(r"^dsec-[0-9a-f]{8}$")
 
 
-def processes():
+def read(path):
+    try:
+        return pathlib.Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+def all_pids():
+    return [int(d) for d in os.listdir("/proc") if d.isdigit()]
+
+
+def cmdline(pid):
+    return [w.decode(errors="replace") for w in read(f"/proc/{pid}/cmdline").split(b"\0")[:-1]]
+
+
+def names_state(words, state):
+    """The state directory, or a path below it, is a word or the value of one."""
+    state = str(state)
+    return any(re.search(r"(^|[=:])" + re.escape(state) + r"(/|$)", w) for w in words)
+
+
+def daemon_pids(state, role=None):
+    """Daemons of the platform; role: up, edge, apiserver, mounter, spawner, or None for all of them."""
+    found = []
+    for pid in all_pids():
+        if pid == os.getpid():
+            continue
+        words = cmdline(pid)
+        if not words or not os.path.basename(words[0]).startswith("dsec") or not names_state(words, state):
+            continue
+        program = os.path.basename(words[0])
+        is_role = program == f"dsec-{role}" or (program == "dsecd" and words[1:2] == [role])
+        if role is None or is_role:
+            found.append(pid)
+    return found
+
+
+def cgroup_mounts():
+    points = []
+    for line in read("/proc/self/mountinfo").decode().splitlines():
+        left, _, right = line.partition(" - ")
+        if right.split()[0] in ("cgroup", "cgroup2"):
+            points.append(left.split()[4])
+    return points
+
+
+def all_cgroups():
+    """Every cgroup directory named dsec-HASH, of any platform of this host."""
     found = set()
-    for stat in glob.glob("/proc/[0-9]*/stat"):
+    for point in cgroup_mounts():
+        for path, dirs, _ in os.walk(point):
+            hits = [d for d in dirs if CGROUP.match(d)]
+            found.update(os.path.join(path, d) for d in hits)
+            dirs[:] = [d for d in dirs if d not in hits]
+    return found
+
+
+def children_of(pids):
+    wanted, found = set(pids), set()
+    for pid in all_pids():
+        stat = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        if len(stat) > 1 and int(stat[1]) in wanted:
+            found.add(pid)
+    return found
+
+
+def cgroup_names(state):
+    """dsec-HASH names of this platform: of the cgroups its spawners' children are in."""
+    names = set()
+    for pid in children_of(daemon_pids(state)):
+        for part in read(f"/proc/{pid}/cgroup").decode(errors="replace").replace("\n", "/").split("/"):
+            if CGROUP.match(part):
+                names.add(part)
+    for path in read(pathlib.Path(state) / "cgroup-name").decode().split():
+        names.add(os.path.basename(path))
+    return names
+
+
+def cgroups(state):
+    names = cgroup_names(state)
+    return sorted(p for p in all_cgroups() if os.path.basename(p) in names)
+
+
+def cgroup_pids(paths):
+    pids = set()
+    for top in paths:
+        for path, _, _ in os.walk(top):
+            for name in ("cgroup.procs", "tasks"):
+                pids.update(int(p) for p in read(os.path.join(path, name)).split())
+    return pids
+
+
+def mounts(state):
+    """(pid, mount point, source) of each mount that names the state directory, once a namespace."""
+    found, seen = [], set()
+    for pid in all_pids():
         try:
-            with open(stat) as f:
-                text = f.read()
+            ns = os.stat(f"/proc/{pid}/ns/mnt").st_ino
         except OSError:
             continue
-        pid, comm = text.split(" (", 1)[0], text[text.index("(") + 1:text.rindex(")")]
-        if comm in PROGRAMS:
-            found.add(f"process {comm} {pid}")
-    return found
-
-
-def mounts():
-    """Mounts that name one of our things, in every distinct mount namespace."""
-    found, seen = set(), set()
-    for ns in glob.glob("/proc/[0-9]*/ns/mnt"):
-        try:
-            ident = os.readlink(ns)
-            if ident in seen:
-                continue
-            seen.add(ident)
-            with open(ns.replace("ns/mnt", "mountinfo")) as f:
-                lines = f.read().splitlines()
-        except OSError:
+        if ns in seen:
             continue
-        for line in lines:
-            if "dsec" in line:
-                fields = line.split()
-                found.add(f"mount {fields[4]} in {ident}")
+        seen.add(ns)
+        for line in read(f"/proc/{pid}/mountinfo").decode(errors="replace").splitlines():
+            if re.search(re.escape(str(state)) + r"(/|\s|,|:|$)", line):
+                found.append((pid, line.split()[4], line.partition(" - ")[2]))
     return found
 
 
-def cgroups():
-    found = set()
-    for top, dirs, _ in os.walk(CGROUP_ROOT):
-        for d in dirs:
-            if d.startswith("dsec-"):
-                found.add(f"cgroup {os.path.join(top, d)}")
-    return found
+def loops(state):
+    found = []
+    for backing in pathlib.Path("/sys/block").glob("loop*/loop/backing_file"):
+        path = read(backing).decode(errors="replace").strip().replace(" (deleted)", "")
+        if path.startswith(f"{state}/"):
+            found.append("/dev/" + backing.parts[3])
+    return sorted(found)
 
 
-def loops():
-    found = set()
-    for path in glob.glob("/sys/block/loop*/loop/backing_file"):
-        try:
-            with open(path) as f:
-                found.add(f"loop device {path.split('/')[3]} on {f.read().strip()}")
-        except OSError:
-            continue
-    return found
+def netns_mounts(state):
+    return [m for m in mounts(state) if m[2].startswith("nsfs")]
 
 
-def network_namespaces():
-    found = set()
-    for ns in glob.glob("/proc/[0-9]*/ns/net"):
-        try:
-            found.add(f"network namespace {os.readlink(ns)}")
-        except OSError:
-            continue
-    return found
+def found(state, names=()):
+    """One line for each thing that still exists. `names`: cgroup names seen while it ran."""
+    own = sorted(p for p in all_cgroups() if os.path.basename(p) in set(names) | cgroup_names(state))
+    lines = [f"process {pid}: {' '.join(cmdline(pid))}" for pid in daemon_pids(state)]
+    lines += [f"process {pid} in a cgroup: {' '.join(cmdline(pid))}" for pid in cgroup_pids(own)]
+    lines += [f"mount {point} (seen by pid {pid}): {source}" for pid, point, source in mounts(state)]
+    lines += [f"cgroup {path}" for path in own]
+    lines += [f"loop device {dev}" for dev in loops(state)]
+    return lines
 
 
-def snapshot():
-    return processes() | mounts() | cgroups() | loops() | network_namespaces()
-
-
-def since(before, settle_s=0):
-    """Sorted list of what is there now and was not before. Kernel clean-up of
-    namespaces and loop devices is asynchronous: waits up to settle_s for it."""
-    end = time.monotonic() + settle_s
-    while True:
-        left = sorted(snapshot() - before)
-        if not left or time.monotonic() >= end:
-            return left
-        time.sleep(0.2)
+def clean(state, timeout_s=20.0):
+    """Removes by force whatever a platform left; the lines of what there was."""
+    names = cgroup_names(state)
+    had = found(state, names)
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        own = [p for p in all_cgroups() if os.path.basename(p) in names]
+        for pid in set(daemon_pids(state)) | cgroup_pids(own):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        for pid, point, _ in mounts(state):
+            if os.stat(f"/proc/{pid}/ns/mnt").st_ino == os.stat("/proc/self/ns/mnt").st_ino:
+                subprocess.run(["umount", "-l", point], check=False, capture_output=True)
+        for dev in loops(state):
+            subprocess.run(["losetup", "-d", dev], check=False, capture_output=True)
+        for top in own:
+            for path, _, _ in os.walk(top, topdown=False):
+                try:
+                    os.rmdir(path)
+                except OSError:
+                    pass
+        if not found(state, names):
+            break
+        time.sleep(0.1)
+    return had
