@@ -7,6 +7,7 @@ import base64
 import http.client
 import json
 import struct
+import time
 import urllib.parse
 
 STDOUT, STDERR, EVENT, KEEPALIVE = 1, 2, 3, 4
@@ -93,6 +94,16 @@ class Client:
 
     def exec(self, sandbox, exec_id, wait_seconds=0):
         return self.call("GET", f"/v1/sandboxes/{sandbox}/execs/{exec_id}?wait_seconds={wait_seconds}")
+
+    def wait(self, sandbox, exec_id, timeout_s=60.0):
+        """The exec once it is finished or failed."""
+        end = time.monotonic() + timeout_s
+        while True:
+            got = self.exec(sandbox, exec_id, wait_seconds=5)
+            if got["state"] in ("finished", "failed"):
+                return got
+            if time.monotonic() > end:
+                raise TimeoutError(f"exec {exec_id} is {got['state']} after {timeout_s:g} s")
 
     def exec_stream(self, sandbox, argv=None, **fields):
         """Starts an exec; yields (type, payload): bytes for STDOUT/STDERR, a dict for EVENT."""
