@@ -128,7 +128,7 @@ class KillAll(unittest.TestCase):
         self.assertEqual([p.client.get(sb)["state"] for sb in self.ids], ["running"] * 3)
         self.assertEqual(p.client.run(self.ids[0], ["echo", "x"])["stdout"], b"x\n")
         self.assertEqual(p.stop(), 0)
-        self.assertEqual(leaks.find(p.state), [])
+        self.assertEqual(leaks.found(p.state), [])
 
     def test_supervisor_killed_then_down_leaves_nothing(self):
         p = self.platform
@@ -137,7 +137,7 @@ class KillAll(unittest.TestCase):
         self.assertEqual(p.client.run(self.ids[0], ["echo", "x"])["stdout"], b"x\n")  # all serve on
         subprocess.run([find_program("dsec"), "down", "--state-dir", str(p.state)], check=True,
                        stdin=subprocess.DEVNULL, timeout=60)
-        self.assertEqual(leaks.find(p.state), [])
+        self.assertEqual(leaks.found(p.state), [])
 
     def test_supervisor_killed_then_up_takes_over(self):
         p = self.platform
@@ -146,7 +146,7 @@ class KillAll(unittest.TestCase):
         p.start()
         self.assertEqual([p.client.get(sb)["state"] for sb in self.ids], ["running"] * 3)
         self.assertEqual(p.stop(), 0)
-        self.assertEqual(leaks.find(p.state), [])
+        self.assertEqual(leaks.found(p.state), [])
 
 
 if __name__ == "__main__":

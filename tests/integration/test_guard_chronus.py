@@ -36,7 +36,7 @@ class RootInside(DebianTest):
             with self.subTest(name):
                 r = self.client.run(self.sb, command, timeout_seconds=20)
                 if name != "all":
-                    self.assertNotEqual(r["exit_code"], 0, f"{name}: {r["stdout"]!r} {r["stderr"]!r}")
+                    self.assertNotEqual(r["exit_code"], 0, f"{name}: {r}")
                 self.assert_alive()
 
     def test_attacks_work_on_an_own_process(self):
@@ -138,7 +138,7 @@ class Boundary(DebianTest):
 
     def must_fail(self, command):
         r = self.client.run(self.sb, command, timeout_seconds=20)
-        self.assertNotEqual(r["exit_code"], 0, f"{command}: {r["stdout"]!r}")
+        self.assertNotEqual(r["exit_code"], 0, f"{command}: {r}")
 
     def test_mounts_are_locked(self):
         for command in ("umount /proc", "umount /proc/sys", "mount -o remount,rw /proc/sys", "mount -t tmpfs t /mnt",
