@@ -68,9 +68,10 @@ def free_port():
 class Platform:
     """`dsecd up` on a private state directory."""
 
-    def __init__(self, state_dir=None):
+    def __init__(self, state_dir=None, up_args=()):
         self.state = pathlib.Path(state_dir or tempfile.mkdtemp(prefix="dsec-it-", dir="/tmp"))
         self.port = free_port()
+        self.up_args = list(up_args)  # more words for `dsecd up`
         self.log_path = self.state / "dsecd.log"
         self.up = None
         self.client = None
@@ -81,7 +82,7 @@ class Platform:
         with open(self.log_path, "ab") as log:
             self.up = subprocess.Popen(
                 [find_program("dsecd"), "up", "--state-dir", str(self.state),
-                 "--listen", f"127.0.0.1:{self.port}"],
+                 "--listen", f"127.0.0.1:{self.port}", *self.up_args],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.client = Client("127.0.0.1", self.port, None)
         wait_until("platform ready", START_TIMEOUT_S, self._is_ready)
