@@ -90,6 +90,7 @@ struct stream {
 	uint32_t consumed;    /* given back by the owner, not yet sent as CREDIT */
 	uint8_t wait;         /* enum stream_wait */
 	bool ours;            /* we opened it */
+	bool counted;         /* in n_ours or n_peers */
 	bool sent_close, got_close, got_reset;
 	bool delivered_close;
 };
@@ -115,7 +116,7 @@ struct aether {
 	uint32_t next_id;     /* that we open next */
 	uint32_t last_ours;   /* newest that we opened; 0: none yet */
 	uint32_t last_peer;   /* newest that the peer opened */
-	uint32_t n_ours, n_peers; /* open now */
+	uint32_t n_ours, n_peers; /* open on the wire now */
 };
 
 static inline void link_init(struct stream_link *l)
@@ -134,6 +135,9 @@ static inline struct stream *stream_of(struct stream_link *l)
 struct stream *stream_find(const struct aether *a, uint32_t id);
 int stream_new(struct aether *a, uint32_t id, bool ours, struct stream **ret);
 void stream_free(struct aether *a, struct stream *s);
+/* Takes the stream out of n_ours or n_peers once the wire has ended it: the peer
+ * may then open another, though our owner has yet to be told of the end. */
+void stream_uncount(struct aether *a, struct stream *s);
 void stream_wait(struct aether *a, struct stream *s, enum stream_wait why);
 /* Both ends have closed and the owner knows: nothing can follow. */
 static inline bool stream_finished(const struct stream *s)

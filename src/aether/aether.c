@@ -226,6 +226,8 @@ int aether_close(struct aether *a, uint32_t stream)
 		return r;
 	s->sent_close = true;
 	stream_wait(a, s, WAIT_NONE);
+	if (s->got_close)
+		stream_uncount(a, s);
 	if (stream_finished(s))
 		stream_free(a, s);
 	return 0;

@@ -145,9 +145,12 @@ static int check_on_stream(struct aether *a, const struct wire_header *h, const 
 		if (s->got_close)
 			return -EPROTO;
 		s->got_close = true;
+		if (s->sent_close)
+			stream_uncount(a, s);
 		return 0;
 	case WIRE_RESET:
 		s->got_reset = true;
+		stream_uncount(a, s);
 		stream_wait(a, s, WAIT_NONE);
 		return 0;
 	default: /* WIRE_CREDIT */

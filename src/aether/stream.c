@@ -25,6 +25,7 @@ int stream_new(struct aether *a, uint32_t id, bool ours, struct stream **ret)
 	link_init(&s->link);
 	s->id = id;
 	s->ours = ours;
+	s->counted = true;
 	s->send_window = a->peer_window; /* 0 until greeted, then raised for all */
 	s->recv_window = a->config.window;
 	if (ours)
@@ -43,14 +44,22 @@ static void unlink_wait(struct stream *s)
 	s->wait = WAIT_NONE;
 }
 
-void stream_free(struct aether *a, struct stream *s)
+void stream_uncount(struct aether *a, struct stream *s)
 {
-	unlink_wait(s);
-	hashmap_remove_u64(&a->streams, s->id);
+	if (!s->counted)
+		return;
+	s->counted = false;
 	if (s->ours)
 		a->n_ours--;
 	else
 		a->n_peers--;
+}
+
+void stream_free(struct aether *a, struct stream *s)
+{
+	unlink_wait(s);
+	stream_uncount(a, s);
+	hashmap_remove_u64(&a->streams, s->id);
 	if (a->dying == s->id)
 		a->dying = 0;
 	free(s);
