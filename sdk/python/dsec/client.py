@@ -1,0 +1,222 @@
+"""The entry: make a client, open it, run containers.
+
+    async with DSecClient() as client:
+        args = DSecContainerRunArgs(container_image="base:1", memory_limit_mb=1024)
+        async with await client.run_container(args, timeout=120) as sandbox:
+            result = await sandbox.run_shell("echo hello world")
+
+A client belongs to one event loop and holds only connections: closing it stops no
+sandbox. One client serves thousands of sandboxes at once.
+"""
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import ssl as ssl_module
+import time
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+from . import _tar
+from ._api import Api, pause, quoted, sandbox_path
+from ._config import discover
+from ._http import Pool
+from ._sources import BytesSource, pieces
+from .errors import (
+    CapacityExhausted,
+    ConnectionFailed,
+    ConnectionLost,
+    DSecError,
+    EdgeUnavailable,
+    Overloaded,
+    RequestTimeout,
+    SandboxNotFound,
+)
+from .sandbox import STOP_SECONDS, Sandbox
+from .types import CREATE_LABEL, DSecContainerRunArgs, LayerInfo, SandboxInfo
+from .version import __version__
+
+IMPORT_IDLE_SECONDS = 300.0  # the server converts a layer after its last byte
+
+
+class DSecClient:
+    def __init__(
+        self,
+        url: Optional[str] = None,
+        api_key: Optional[str] = None,
+        state_dir: Optional[str] = None,
+        *,
+        timeout: float = 30.0,
+        connect_timeout: float = 10.0,
+        ssl_context: Optional[ssl_module.SSLContext] = None,
+    ) -> None:
+        """Without arguments: DSEC_URL and DSEC_API_KEY, else this machine's server.
+        `timeout` is for calls that should answer at once."""
+        self.url, key = discover(url, api_key, state_dir)
+        headers = {"User-Agent": "dsec-python/" + __version__, "Accept": "application/json, */*"}
+        if key:
+            headers["Authorization"] = "Bearer " + key
+        self._pool = Pool(self.url, headers=headers, connect_timeout=connect_timeout, ssl_context=ssl_context)
+        self._api = Api(self._pool, timeout)
+        self._cleanups: "set[asyncio.Task[None]]" = set()
+        self.layers = Layers(self._api)
+
+    # --- open and close -----------------------------------------------------
+    async def open(self) -> "DSecClient":
+        """Asks the server for its version: a wrong address or key shows here."""
+        await self.version()
+        return self
+
+    async def close(self) -> None:
+        """Ends the connections. Sandboxes live on until they are stopped or their time ends."""
+        if self._cleanups:
+            await asyncio.wait(self._cleanups)
+        await self._pool.close()
+
+    async def __aenter__(self) -> "DSecClient":
+        try:
+            return await self.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # --- sandboxes ----------------------------------------------------------
+    async def run_container(self, args: DSecContainerRunArgs, timeout: float = 120.0) -> Sandbox:
+        """Creates a sandbox and returns it when it runs.
+
+        A refusal for lack of room is waited out and asked again within `timeout`. A
+        create whose answer was lost is never sent again; what it may have made is
+        found by a label and removed.
+        """
+        body = args.to_body()
+        tag = secrets.token_hex(8)
+        body["labels"] = {**body.get("labels", {}), CREATE_LABEL: tag}
+        until = time.monotonic() + timeout
+        attempt = 0
+        while True:
+            try:
+                info = await self._create(body, max(0.001, until - time.monotonic()))
+                return Sandbox(self._api, info.id, info)
+            except (CapacityExhausted, Overloaded, ConnectionFailed) as e:
+                patience = e.retry_after if e.retry_after is not None else 0.1
+                if time.monotonic() + patience >= until or (isinstance(e, ConnectionFailed) and attempt >= 4):
+                    raise
+                await pause(e, attempt)
+                attempt += 1
+            except (ConnectionLost, RequestTimeout, EdgeUnavailable, asyncio.CancelledError):
+                self._remove_later(tag)
+                raise
+
+    async def list(
+        self,
+        *,
+        labels: Optional[Mapping[str, str]] = None,
+        state: Optional[str] = None,
+        include_stopped: bool = False,
+    ) -> List[SandboxInfo]:
+        """Sandboxes that carry all of `labels`."""
+        query = [("label", "%s=%s" % kv) for kv in (labels or {}).items()]
+        answer = await self._api.call(
+            "GET",
+            "/v1/sandboxes",
+            query=(*query, ("state", state), ("include_stopped", True if include_stopped else None)),
+        )
+        return [SandboxInfo.from_json(o) for o in answer["sandboxes"]]
+
+    async def get(self, sandbox_id: str) -> Sandbox:
+        """A handle of a living sandbox; SandboxNotFound if there is none."""
+        sandbox = Sandbox(self._api, sandbox_id)
+        await sandbox.info()
+        return sandbox
+
+    async def delete(self, sandbox_id: str, *, wait: bool = True) -> SandboxInfo:
+        return await Sandbox(self._api, sandbox_id).stop(wait=wait)
+
+    # --- the server ---------------------------------------------------------
+    async def version(self) -> Dict[str, Any]:
+        return dict(await self._api.call("GET", "/v1/version"))
+
+    async def limits(self) -> Dict[str, Any]:
+        """Every limit of the server by name."""
+        return dict(await self._api.call("GET", "/v1/limits"))
+
+    async def edges(self) -> Dict[str, Any]:
+        return dict(await self._api.call("GET", "/v1/edges"))
+
+    # --- inside -------------------------------------------------------------
+    async def _create(self, body: Mapping[str, Any], timeout: float) -> SandboxInfo:
+        response = await self._api.open(
+            "POST",
+            "/v1/sandboxes",
+            body=json.dumps(body).encode("utf-8"),
+            content_type="application/json",
+            timeout=timeout,
+        )
+        response.idle_timeout = timeout
+        return SandboxInfo.from_json(await response.json())
+
+    def _remove_later(self, tag: str) -> None:
+        """The server may still be making it, so look more than once."""
+
+        async def remove() -> None:
+            for delay in (0.2, 1.0, 4.0):
+                await asyncio.sleep(delay)
+                try:
+                    for info in await self.list(labels={CREATE_LABEL: tag}):
+                        await self._api.call(
+                            "DELETE", sandbox_path(info.id), query=(("wait", False),), timeout=STOP_SECONDS, safe=True
+                        )
+                except SandboxNotFound:
+                    pass
+                except DSecError:
+                    continue  # the sandbox's own time limit is the last resort
+
+        task = asyncio.ensure_future(remove())
+        self._cleanups.add(task)
+        task.add_done_callback(self._cleanups.discard)
+
+
+class Layers:
+    """File systems to start sandboxes from, named `name@version`."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def list(self) -> List[LayerInfo]:
+        answer = await self._api.call("GET", "/v1/layers")
+        return [LayerInfo.from_json(o) for o in answer["layers"]]
+
+    async def get(self, reference: str) -> LayerInfo:
+        return LayerInfo.from_json(await self._api.call("GET", _layer_path(reference)))
+
+    async def delete(self, reference: str) -> None:
+        await self._api.call("DELETE", _layer_path(reference))
+
+    async def import_tar(self, reference: str, source: BytesSource, *, origin: str = "") -> LayerInfo:
+        """Makes a layer of a tar stream (plain, gzip or zstd). `origin` is kept as
+        a note of where it came from."""
+        response = await self._api.open(
+            "PUT",
+            _layer_path(reference),
+            query=(("source", origin or None),),
+            body=pieces(source),
+            content_type="application/x-tar",
+            timeout=IMPORT_IDLE_SECONDS,
+        )
+        return LayerInfo.from_json(await response.json())
+
+    async def import_dir(self, reference: str, directory: "Union[str, os.PathLike[str]]") -> LayerInfo:
+        """Makes a layer of a local directory; every file becomes root's."""
+        path = os.fspath(directory)
+        return await self.import_tar(reference, _tar.pack(path), origin="directory " + path)
+
+
+def _layer_path(reference: str) -> str:
+    name, _, version = reference.partition("@")
+    if not name or not version:
+        raise ValueError("a layer is named like base@1, not %r" % reference)
+    return "/v1/layers/%s@%s" % (quoted(name), quoted(version))
