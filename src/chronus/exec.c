@@ -1,0 +1,625 @@
+/* exec.c: the life of a command, seen from PID 1.
+ *
+ *   exec_start --fork--> STARTING --exec seen--> RUNNING --main process reaped--> DRAINING
+ *                           |                                                        |
+ *                           +--error, or START_DEADLINE--> FAILED        streams at EOF, or drain_at
+ *                                                                                    v
+ *   freed  <--forgotten, and no process left in the leaf--  ENDED (result kept, sent once an attach)
+ *
+ * Invariants
+ *  E1 An exec lives until the edge forgot it (or was told that it failed) and its
+ *     leaf is empty. A connection that goes away changes nothing here but `owner`.
+ *  E2 The end event follows all output on the stream (send_output), and only in ENDED.
+ *  E3 Whatever is owed to the edge is a flag or an offset, never a queued message:
+ *     exec_pump sends what fits and is called again when there is room.
+ *  E4 pid is a child of ours that has not been reaped until main_gone, so the
+ *     bare number cannot be a stranger's.
+ *  E5 After a timeout nothing of the tree survives: KILL follows the grace, or the
+ *     main process's end if that comes first. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fdio.h"
+#include "chronus/chronus-internal.h"
+
+#define REPORT_MAX 1024 /* any report on an exec stream */
+
+static struct exec *find(struct chronus *c, struct slice id)
+{
+	for (struct exec *x = c->execs; x; x = x->next)
+		if (!x->dead && strlen(x->id) == id.n && !memcmp(x->id, id.p, id.n))
+			return x;
+	return NULL;
+}
+
+/* An answer on a stream that belongs to no exec. */
+static void refuse(struct chronus *c, uint32_t stream, enum dsec_code code, const char *message)
+{
+	uint8_t p[REPORT_MAX];
+	struct pb_out o = { .p = p, .cap = sizeof(p) };
+	wire_failed(&o, dsec_code_name(code), message);
+	if (aether_send_msg(c->conn.a, stream, p, o.n) < 0)
+		aether_reset(c->conn.a, stream, AETHER_RESET_INTERNAL);
+	else
+		aether_close(c->conn.a, stream);
+}
+
+/* ---- Attaching and telling ---- */
+
+static void attach(struct exec *x, uint32_t stream, const uint64_t offset[2])
+{
+	struct aether *a = x->c->conn.a;
+	if (x->owner.stream) { /* the newest reader counts */
+		uint32_t old = x->owner.stream;
+		exec_detach(x);
+		aether_reset(a, old, AETHER_RESET_CANCELLED);
+	}
+	x->owner.stream = stream;
+	aether_set_user(a, stream, &x->owner);
+	for (int i = 0; i < 2; i++)
+		x->out[i].sent = MIN(MAX(offset[i], x->out[i].ring.start), x->out[i].ring.end);
+	x->owe_started = x->state != EXEC_STARTING && x->state != EXEC_FAILED;
+	x->owe_exited = true;
+	exec_pump(x);
+}
+
+void exec_detach(struct exec *x)
+{
+	aether_set_user(x->c->conn.a, x->owner.stream, NULL);
+	x->owner.stream = 0;
+	/* The next reader resends from what the program was given: one truth. */
+	exec_io_stdin_forget(x);
+}
+
+static bool send_report(struct exec *x, const struct pb_out *o)
+{
+	return aether_send_msg(x->c->conn.a, x->owner.stream, o->p, o->n) == 0;
+}
+
+static bool tell_started(struct exec *x, struct pb_out *o)
+{
+	struct wire_started s = {
+		.pid = (uint32_t)x->pid,
+		.stdin_offset = x->in_ring.start,
+		.stdin_closed = x->stdin_closed,
+		.started_at_ms = x->started_real_ms,
+		.out_offset = { x->out[0].sent, x->out[1].sent },
+	};
+	wire_started(o, &s);
+	x->stdin_told = s.stdin_offset;
+	return send_report(x, o);
+}
+
+static bool tell_failed(struct exec *x, struct pb_out *o)
+{
+	wire_failed(o, dsec_code_name(x->failure.code), x->failure.message);
+	if (!send_report(x, o))
+		return false;
+	uint32_t stream = x->owner.stream;
+	x->forgotten = true; /* the stream ends; nothing is left to ask for */
+	exec_detach(x);
+	aether_close(x->c->conn.a, stream);
+	return true;
+}
+
+static bool send_output(struct exec *x)
+{
+	bool all = true;
+	for (int i = 0; i < 2; i++) {
+		struct out_stream *s = &x->out[i];
+		while (s->sent < s->ring.end) {
+			const uint8_t *p;
+			size_t n = ring_peek(&s->ring, s->sent, &p);
+			long k = aether_send_data(x->c->conn.a, x->owner.stream, (uint8_t)(1 + i), p, n);
+			if (k <= 0)
+				break;
+			s->sent += (uint64_t)k;
+		}
+		all &= s->sent == s->ring.end;
+	}
+	return all;
+}
+
+void exec_pump(struct exec *x)
+{
+	uint8_t p[REPORT_MAX];
+	struct pb_out o = { .p = p, .cap = sizeof(p) };
+	if (!x->owner.stream || x->state == EXEC_STARTING)
+		return;
+	if (x->state == EXEC_FAILED) {
+		tell_failed(x, &o);
+		return;
+	}
+	if (x->owe_started) {
+		if (!tell_started(x, &o))
+			return;
+		x->owe_started = false;
+	}
+	bool all = send_output(x);
+	if (x->owe_stdin_state) {
+		o.n = 0;
+		wire_stdin_state(&o, x->in_ring.start, x->stdin_closed);
+		if (!send_report(x, &o))
+			return;
+		x->owe_stdin_state = false;
+		x->stdin_told = x->in_ring.start;
+	}
+	if (all && x->owe_exited && x->state == EXEC_ENDED) {
+		o.n = 0;
+		wire_exited(&o, &x->result);
+		if (send_report(x, &o))
+			x->owe_exited = false;
+	}
+}
+
+void exec_attach(struct chronus *c, uint32_t stream, const struct wire_exec_attach *w)
+{
+	struct exec *x = find(c, w->id);
+	if (!x) {
+		refuse(c, stream, DSEC_E_EXEC_NOT_FOUND, "chronus knows no such exec; it was forgotten or never started");
+		return;
+	}
+	attach(x, stream, w->out_offset);
+}
+
+/* ---- Ending ---- */
+
+static void fail(struct exec *x, enum dsec_code code, const char *message)
+{
+	leaf_kill(&x->leaf);
+	exec_io_done(x);
+	source_close(x->c, &x->start_sock);
+	x->state = EXEC_FAILED;
+	x->start_deadline = x->timeout_at = x->kill_at = x->drain_at = CHRONUS_NONE;
+	if (message)
+		dsec_error_set(&x->failure, 0, code, "%s", message);
+	exec_pump(x);
+}
+
+static void on_populated(struct source *s, uint32_t events)
+{
+	struct exec *x = container_of(s, struct exec, populated);
+	if (!leaf_populated(&x->leaf)) /* reading it re-arms the event */
+		source_close(x->c, s);
+}
+
+/* Background processes are left: be told when the last one is gone. */
+static void watch_populated(struct exec *x)
+{
+	if (x->leaf.dirfd < 0 || x->populated.fd >= 0)
+		return;
+	x->populated.fd = openat(x->leaf.dirfd, "cgroup.events", O_RDONLY | O_CLOEXEC);
+	x->populated.ready = on_populated;
+	source_watch(x->c, &x->populated, EPOLLPRI);
+	on_populated(&x->populated, 0); /* it may have emptied just before */
+}
+
+static void end(struct exec *x, bool cut)
+{
+	x->state = EXEC_ENDED;
+	x->drain_at = CHRONUS_NONE;
+	x->result.drain_cut = cut;
+	x->result.background_alive = leaf_populated(&x->leaf);
+	uint64_t cpu = leaf_cpu_usec(&x->leaf);
+	x->result.cpu_usec = MAX(cpu, x->result.cpu_usec);
+	x->result.out_total[0] = x->out[0].ring.end;
+	x->result.out_total[1] = x->out[1].ring.end;
+	exec_io_discard(x);
+	exec_io_stdin_close(x);
+	if (x->result.background_alive)
+		watch_populated(x);
+	exec_pump(x);
+}
+
+void exec_check_end(struct exec *x)
+{
+	if (x->state != EXEC_DRAINING)
+		return;
+	if (x->out[0].eof && x->out[1].eof)
+		end(x, x->out[0].cutting || x->out[1].cutting);
+	else if (x->drain_at == CHRONUS_NONE && exec_io_cut(x))
+		end(x, true);
+}
+
+static void started(struct exec *x)
+{
+	x->state = EXEC_RUNNING;
+	x->start_deadline = CHRONUS_NONE;
+	source_close(x->c, &x->start_sock);
+	x->owe_started = true;
+	exec_io_resume(x);
+	exec_pump(x);
+}
+
+/* The child's word: an error, descriptors, or (EOF) a successful exec. */
+static void on_start_sock(struct source *s, uint32_t events)
+{
+	struct exec *x = container_of(s, struct exec, start_sock);
+	while (x->start_sock.fd >= 0) {
+		struct start_message m;
+		int fds[2];
+		size_t n_fds = 2;
+		ssize_t k = recv_fds(s->fd, &m, sizeof(m), fds, &n_fds);
+		if (k == -EAGAIN)
+			return;
+		if (k == sizeof(m) && m.kind == START_FDS) {
+			size_t i = 0;
+			if (x->pty && i < n_fds) {
+				fcntl(fds[i], F_SETFL, O_RDWR | O_NONBLOCK);
+				exec_io_start(x, fds[i], fds[i], -1);
+				i++;
+			}
+			if (i < n_fds)
+				statfs_watch(x, fds[i++]);
+			while (i < n_fds)
+				close(fds[i++]);
+		} else if (k == sizeof(m) && m.kind == START_FAILED) {
+			m.error.message[DSEC_ERROR_MESSAGE_MAX - 1] = 0;
+			x->failure = m.error;
+			if (m.error.code == DSEC_OK || m.error.code >= DSEC_E_COUNT_)
+				x->failure.code = DSEC_E_INTERNAL;
+			fail(x, 0, NULL);
+		} else if (k == 0) {
+			started(x);
+		} else {
+			fail(x, DSEC_E_INTERNAL, "the starting process sent something unexpected");
+		}
+	}
+}
+
+static void drain(struct exec *x)
+{
+	x->state = EXEC_DRAINING;
+	x->timeout_at = CHRONUS_NONE;
+	if (x->result.timed_out) {
+		leaf_kill(&x->leaf); /* E5 */
+		x->kill_at = CHRONUS_NONE;
+	}
+	x->drain_at = now_mono_ms() + x->drain_ms;
+	exec_io_resume(x);
+	exec_check_end(x);
+}
+
+bool exec_child_exited(struct chronus *c, pid_t pid, int status, const struct rusage *ru)
+{
+	struct exec *x = c->execs;
+	while (x && (x->pid != pid || x->main_gone))
+		x = x->next;
+	if (!x)
+		return false;
+	x->main_gone = true;
+	if (x->state == EXEC_STARTING) /* what it said before it ended */
+		on_start_sock(&x->start_sock, 0);
+	if (x->state == EXEC_STARTING)
+		fail(x, DSEC_E_INTERNAL, "the starting process ended without a word");
+	if (x->state == EXEC_FAILED)
+		return true;
+	x->result.signaled = WIFSIGNALED(status);
+	x->result.signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
+	x->result.exit_code = WIFEXITED(status) ? (uint32_t)WEXITSTATUS(status) : 0;
+	x->result.max_rss_bytes = (uint64_t)ru->ru_maxrss * 1024;
+	x->result.cpu_usec = (uint64_t)(ru->ru_utime.tv_sec + ru->ru_stime.tv_sec) * 1000000u +
+			     (uint64_t)(ru->ru_utime.tv_usec + ru->ru_stime.tv_usec);
+	x->result.wall_ms = now_mono_ms() - x->started_mono_ms;
+	drain(x);
+	return true;
+}
+
+/* ---- Commands of the edge ---- */
+
+static void signal_exec(struct exec *x, const struct wire_command *w)
+{
+	if (!w->signal || w->signal > 64)
+		return;
+	if (w->by_user_kill && x->state < EXEC_ENDED)
+		x->result.user_killed = true;
+	if (w->whole_tree)
+		leaf_signal(&x->leaf, (int)w->signal);
+	else if (!x->main_gone) /* E4 */
+		kill(x->pid, (int)w->signal);
+}
+
+static void forget(struct exec *x)
+{
+	uint32_t stream = x->owner.stream;
+	if (x->state != EXEC_ENDED && x->state != EXEC_FAILED)
+		leaf_kill(&x->leaf); /* nobody will collect it */
+	x->forgotten = true;
+	if (x->state == EXEC_ENDED)
+		exec_io_forget(x);
+	exec_detach(x);
+	aether_close(x->c->conn.a, stream);
+}
+
+void exec_command(struct exec *x, const void *p, size_t n)
+{
+	struct wire_command w;
+	if (wire_decode_command(p, n, &w) < 0) {
+		uint32_t stream = x->owner.stream;
+		exec_detach(x);
+		aether_reset(x->c->conn.a, stream, AETHER_RESET_PROTOCOL);
+		return;
+	}
+	switch (w.what) {
+	case WIRE_ACK:
+		exec_io_ack(x, w.out_offset);
+		break;
+	case WIRE_SIGNAL:
+		signal_exec(x, &w);
+		break;
+	case WIRE_RESIZE:
+		if (x->pty && x->in.fd >= 0) {
+			struct winsize ws = { .ws_row = (unsigned short)w.rows, .ws_col = (unsigned short)w.cols };
+			ioctl(x->in.fd, TIOCSWINSZ, &ws); /* the kernel sends SIGWINCH */
+		}
+		break;
+	case WIRE_STDIN_EOF:
+		exec_io_stdin_eof(x);
+		break;
+	case WIRE_FORGET:
+		forget(x);
+		break;
+	}
+	exec_pump(x);
+}
+
+/* ---- Starting ---- */
+
+struct start_strings {
+	char **argv, **env, *cwd, *user;
+	void *memory; /* one block for all */
+};
+
+static char *zero_ended(char **at, struct slice s)
+{
+	char *r = *at;
+	if (s.n)
+		memcpy(r, s.p, s.n);
+	r[s.n] = 0;
+	*at += s.n + 1;
+	return r;
+}
+
+static int copy_strings(const struct wire_exec_start *w, struct start_strings *ret, struct dsec_error *e)
+{
+	size_t pointers = (size_t)w->n_argv + w->n_env + 2;
+	size_t n = pointers * sizeof(char *) + w->string_bytes + w->cwd.n + w->user.n + 2;
+	if (!w->n_argv)
+		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_ARGV, "argv is empty: there is nothing to run");
+	if (!(ret->memory = malloc(n)))
+		return dsec_error_set(e, -ENOMEM, DSEC_E_CAPACITY, "no memory for the arguments");
+	ret->argv = ret->memory;
+	ret->env = ret->argv + w->n_argv + 1;
+	char *at = (char *)(ret->argv + pointers);
+	ret->cwd = zero_ended(&at, w->cwd);
+	ret->user = zero_ended(&at, w->user);
+	if (strlen(ret->cwd) != w->cwd.n)
+		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_CWD, "the working directory holds a NUL byte");
+	if (strlen(ret->user) != w->user.n)
+		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_USER, "the user holds a NUL byte");
+	if (wire_exec_strings(w, ret->argv, ret->env, at) < 0)
+		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_ARGV,
+				      "an argument or variable holds a NUL byte, or a variable's name is empty or has a '='");
+	return 0;
+}
+
+static struct exec *exec_new(struct chronus *c, const struct wire_exec_start *w)
+{
+	struct exec *x = calloc(1, sizeof(*x));
+	if (!x)
+		return NULL;
+	x->owner.kind = OWNER_EXEC;
+	x->c = c;
+	memcpy(x->id, w->id.p, w->id.n);
+	x->start_sock.fd = x->notify.fd = x->populated.fd = x->in.fd = x->leaf.dirfd = -1;
+	x->out[0].s.fd = x->out[1].s.fd = -1;
+	x->out[0].rearm_at = x->out[1].rearm_at = CHRONUS_NONE;
+	ring_init(&x->out[0].ring, CHRONUS_OUTPUT_RING);
+	ring_init(&x->out[1].ring, CHRONUS_OUTPUT_RING);
+	ring_init(&x->in_ring, CHRONUS_WINDOW);
+	x->start_deadline = x->timeout_at = x->kill_at = x->drain_at = CHRONUS_NONE;
+	x->pty = w->pty;
+	x->stdin_open = w->stdin_open || w->pty;
+	x->kill_grace_ms = w->kill_grace_ms;
+	x->drain_ms = w->drain_ms ? w->drain_ms : CHRONUS_DRAIN_DEFAULT_MS;
+	x->next = c->execs;
+	c->execs = x;
+	c->n_execs++;
+	return x;
+}
+
+/* Pipes: 0 stdin, 1 stdout, 2 stderr; [i][0] read end, [i][1] write end. The
+ * program may reopen its own (/dev/stdout): our outer id owns the inode and is
+ * not mapped inside, so "others" get the permission bits. */
+static int make_pipes(const struct exec *x, int pipes[3][2])
+{
+	static const mode_t modes[3] = { 0644, 0622, 0622 };
+	for (int i = x->stdin_open ? 0 : 1; i < 3 && !x->pty; i++) {
+		if (pipe2(pipes[i], O_CLOEXEC) < 0)
+			return -errno;
+		int ours = pipes[i][i == 0];
+		if (fchmod(ours, modes[i]) < 0 || fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+static int spawn(struct exec *x, const struct wire_exec_start *w, struct start_strings *strings, int pipes[3][2],
+		 int socks[2], struct dsec_error *e)
+{
+	char name[24];
+	int r = make_pipes(x, pipes);
+	if (r < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks) < 0)
+		return dsec_error_errno(e, r < 0 ? r : -errno, "cannot make the command's pipes");
+	fcntl(socks[0], F_SETFL, O_NONBLOCK);
+	snprintf(name, sizeof(name), "e-%llu", (unsigned long long)++x->c->leaf_counter);
+	r = leaf_make(x->c->boot.work_fd, name, &x->leaf);
+	if (r < 0)
+		return dsec_error_errno(e, r, "cannot make the command's cgroup");
+	x->started_mono_ms = now_mono_ms();
+	x->started_real_ms = now_real_ms();
+	r = leaf_fork(&x->leaf);
+	if (r == 0)
+		exec_child(&(struct exec_plan){
+			.c = x->c, .argv = strings->argv, .env = strings->env, .cwd = strings->cwd,
+			.user = strings->user, .pty = x->pty, .no_new_privs = w->no_new_privs,
+			.rows = w->rows, .cols = w->cols, .start_sock = socks[1],
+			.in_fd = pipes[0][0], .out_fd = pipes[1][1], .err_fd = pipes[2][1] });
+	if (r == -EAGAIN)
+		return dsec_error_set(e, r, DSEC_E_PIDS_LIMIT, "the sandbox's limit of processes is reached");
+	if (r < 0)
+		return dsec_error_errno(e, r, "cannot fork");
+	x->pid = r;
+	return 0;
+}
+
+static void start_new(struct chronus *c, struct exec *x, const struct wire_exec_start *w)
+{
+	int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } }, socks[2] = { -1, -1 };
+	struct start_strings strings = { 0 };
+	int r = copy_strings(w, &strings, &x->failure);
+	if (r == 0) {
+		meminfo_refresh(c, now_mono_ms());
+		r = spawn(x, w, &strings, pipes, socks, &x->failure);
+	}
+	free(strings.memory);
+	for (int i = 0; i < 3; i++)
+		base_close(pipes[i][i != 0]); /* the program's ends */
+	base_close(socks[1]);
+	if (r < 0) {
+		for (int i = 0; i < 3; i++)
+			base_close(pipes[i][i == 0]);
+		base_close(socks[0]);
+		x->main_gone = true;
+		fail(x, 0, NULL);
+		return;
+	}
+	x->start_sock = (struct source){ .fd = socks[0], .ready = on_start_sock };
+	source_watch(c, &x->start_sock, EPOLLIN);
+	x->start_deadline = x->started_mono_ms + CHRONUS_START_DEADLINE_MS;
+	if (w->timeout_ms)
+		x->timeout_at = x->started_mono_ms + MIN(w->timeout_ms, (uint64_t)INT64_MAX);
+	if (!x->pty)
+		exec_io_start(x, pipes[0][1], pipes[1][0], pipes[2][0]);
+}
+
+void exec_start(struct chronus *c, uint32_t stream, const struct wire_exec_start *w)
+{
+	static const uint64_t from_start[2];
+	char id[EXEC_ID_MAX + 1] = "";
+	if (w->id.n <= EXEC_ID_MAX && w->id.n)
+		memcpy(id, w->id.p, w->id.n);
+	if (strlen(id) != w->id.n || !id_exec_valid(id)) {
+		refuse(c, stream, DSEC_E_BAD_FIELD, "the exec id must be 1 to 64 of A-Z a-z 0-9 . _ -");
+		return;
+	}
+	struct exec *x = find(c, w->id);
+	if (!x) {
+		if (c->n_execs >= CHRONUS_EXECS_MAX || !(x = exec_new(c, w))) {
+			refuse(c, stream, DSEC_E_CAPACITY, "too many execs in this sandbox are running or not yet collected");
+			return;
+		}
+		start_new(c, x, w);
+	}
+	attach(x, stream, from_start);
+}
+
+/* ---- Time and collection ---- */
+
+static void tick_one(struct exec *x, uint64_t now)
+{
+	if (now >= x->start_deadline)
+		fail(x, DSEC_E_EXEC_BLOCKED,
+		     "the command did not start within 5 s; something in the sandbox stops new processes");
+	if (now >= x->timeout_at) {
+		x->timeout_at = CHRONUS_NONE;
+		x->result.timed_out = true;
+		if (x->kill_grace_ms) {
+			leaf_signal(&x->leaf, SIGTERM);
+			leaf_signal(&x->leaf, SIGCONT); /* a stopped process must see it */
+			x->kill_at = now + x->kill_grace_ms;
+		} else {
+			leaf_kill(&x->leaf);
+		}
+	}
+	if (now >= x->kill_at) {
+		x->kill_at = CHRONUS_NONE;
+		leaf_kill(&x->leaf);
+	}
+	if (x->state == EXEC_DRAINING && now >= x->drain_at) {
+		x->drain_at = CHRONUS_NONE; /* from here on exec_io_cut decides */
+		exec_check_end(x);
+	}
+	exec_io_tick(x, now);
+}
+
+void exec_tidy(struct chronus *c)
+{
+	for (struct exec *x = c->execs; x; x = x->next)
+		exec_io_tidy(x);
+}
+
+void exec_tick(struct chronus *c, uint64_t now)
+{
+	for (struct exec *x = c->execs; x; x = x->next)
+		tick_one(x, now);
+}
+
+uint64_t exec_deadline(struct chronus *c)
+{
+	uint64_t at = CHRONUS_NONE;
+	for (struct exec *x = c->execs; x; x = x->next) {
+		at = MIN(at, MIN(x->start_deadline, x->timeout_at));
+		at = MIN(at, MIN(x->kill_at, x->drain_at));
+		at = MIN(at, exec_io_deadline(x));
+	}
+	return at;
+}
+
+unsigned exec_running(const struct chronus *c)
+{
+	unsigned n = 0;
+	for (const struct exec *x = c->execs; x; x = x->next)
+		n += x->state != EXEC_ENDED && x->state != EXEC_FAILED;
+	return n;
+}
+
+static void exec_free(struct exec *x)
+{
+	exec_io_done(x);
+	ring_done(&x->in_ring);
+	source_close(x->c, &x->start_sock);
+	source_close(x->c, &x->notify);
+	source_close(x->c, &x->populated);
+	base_close(x->leaf.dirfd);
+	x->c->n_execs--;
+	free(x);
+}
+
+void exec_collect(struct chronus *c)
+{
+	for (struct exec **at = &c->execs; *at;) {
+		struct exec *x = *at;
+		bool over = (x->state == EXEC_ENDED || x->state == EXEC_FAILED) && x->main_gone;
+		if (over && x->leaf.dirfd >= 0 && x->populated.fd < 0 &&
+		    leaf_remove(c->boot.work_fd, &x->leaf) < 0)
+			watch_populated(x);
+		if (over && x->forgotten && x->leaf.dirfd < 0 && !x->owner.stream) {
+			*at = x->next;
+			exec_free(x);
+			continue;
+		}
+		at = &x->next;
+	}
+}
