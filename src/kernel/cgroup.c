@@ -127,24 +127,27 @@ static int open_control(int dirfd, const char *file, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-static int fill_fds(struct cgroup_tree *t, uint32_t slot, struct cgroup_fds *f)
+static int fill_helper(struct cgroup_tree *t, uint32_t slot, struct cgroup_fds *f)
 {
 	if ((f->sandbox = open_slot(t->unified_fd, slot)) < 0)
 		return f->sandbox;
-	if ((f->chronus = open_dir(f->sandbox, "chronus")) < 0)
-		return f->chronus;
-	if ((f->work = open_dir(f->sandbox, "work")) < 0)
-		return f->work;
-	_cleanup_close_ int memory = -1;
 	for (int i = 0; !t->unified && i < CGROUP_V1_MAX; i++) {
 		_cleanup_close_ int d = open_slot(t->v1_fd[i], slot);
 		if (d < 0)
 			return d;
 		if ((f->v1_tasks[i] = open_control(d, "tasks", O_WRONLY)) < 0)
 			return f->v1_tasks[i];
-		if (i == CGROUP_V1_MEMORY)
-			memory = TAKE_FD(d);
 	}
+	return 0;
+}
+
+static int fill_rest(struct cgroup_tree *t, uint32_t slot, struct cgroup_fds *f)
+{
+	if ((f->chronus = open_dir(f->sandbox, "chronus")) < 0)
+		return f->chronus;
+	if ((f->work = open_dir(f->sandbox, "work")) < 0)
+		return f->work;
+	_cleanup_close_ int memory = t->unified ? -1 : open_slot(t->v1_fd[CGROUP_V1_MEMORY], slot);
 	int dir = t->unified ? f->work : memory;
 	f->memory_usage = open_control(dir, t->unified ? "memory.current" : "memory.usage_in_bytes", O_RDONLY);
 	if (f->memory_usage < 0)
@@ -153,16 +156,21 @@ static int fill_fds(struct cgroup_tree *t, uint32_t slot, struct cgroup_fds *f)
 	return f->memory_stat < 0 ? f->memory_stat : 0;
 }
 
-int cgroup_open_fds(struct cgroup_tree *t, uint32_t slot, struct cgroup_fds *ret)
+int cgroup_open_helper(struct cgroup_tree *t, uint32_t slot, struct cgroup_fds *f)
 {
-	struct cgroup_fds f = CGROUP_FDS_INIT;
-	int r = fill_fds(t, slot, &f);
-	if (r < 0) {
-		cgroup_close_fds(&f);
-		return r;
-	}
-	*ret = f;
-	return 0;
+	*f = (struct cgroup_fds)CGROUP_FDS_INIT;
+	int r = fill_helper(t, slot, f);
+	if (r < 0)
+		cgroup_close_fds(f);
+	return r;
+}
+
+int cgroup_open_fds(struct cgroup_tree *t, uint32_t slot, struct cgroup_fds *f)
+{
+	int r = fill_rest(t, slot, f);
+	if (r < 0)
+		cgroup_close_fds(f);
+	return r;
 }
 
 void cgroup_close_fds(struct cgroup_fds *f)

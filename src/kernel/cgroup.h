@@ -63,7 +63,10 @@ int cgroup_make(struct cgroup_tree *t, uint32_t slot, uint32_t outer_id);
  * process that makes the cgroup namespace must first have been in sb-N itself, and
  * cgroup2 lets none be there once it has controllers to hand out (-EBUSY). */
 int cgroup_enable(struct cgroup_tree *t, uint32_t slot);
-int cgroup_open_fds(struct cgroup_tree *t, uint32_t slot, struct cgroup_fds *ret);
+/* First what that process needs (sandbox, v1_tasks), then, enabled, the others too.
+ * After a failure all are closed. */
+int cgroup_open_helper(struct cgroup_tree *t, uint32_t slot, struct cgroup_fds *ret);
+int cgroup_open_fds(struct cgroup_tree *t, uint32_t slot, struct cgroup_fds *fds);
 void cgroup_close_fds(struct cgroup_fds *fds);
 int cgroup_limit(struct cgroup_tree *t, uint32_t slot, const struct cgroup_limits *limits);
 int cgroup_usage(struct cgroup_tree *t, uint32_t slot, struct cgroup_usage *ret);
