@@ -12,17 +12,24 @@
 #include "base/cleanup.h"
 
 #define CANONICAL_UUID "00000000-0000-0000-0000-000000000000"
+/* Of all ways to keep files' own times under a fixed superblock time only this one
+ * works in erofs-utils 1.5: -T fixes every file's too, --preserve-mtime or not.
+ * 2100-01-01; a later mtime is taken down to it. */
+#define CANONICAL_TIME "SOURCE_DATE_EPOCH=4102444800"
+#define CHILD_PATH "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define DIGEST_BLOCK (1u << 20)
 #define WORDS_MAX 1000 /* of what mkfs.erofs says when it fails */
 
 /* Only exec: no allocation after the fork. */
 static void child(int out, char *const argv[])
 {
+	/* Nothing else of our environment: mkfs.erofs reads it for settings. */
+	char *const env[] = { CANONICAL_TIME, CHILD_PATH, NULL };
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	int null = open("/dev/null", O_RDWR);
 	if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
 		_exit(126);
-	execvp(argv[0], argv);
+	execvpe(argv[0], argv, env);
 	_exit(127);
 }
 
@@ -64,9 +71,7 @@ int erofs_build(const char *tree, const char *image, bool compress, const volati
 	char *argv[16];
 	int n = 0;
 	argv[n++] = "mkfs.erofs";
-	argv[n++] = "-d1"; /* errors only; with --quiet it would not say why it failed */
-	argv[n++] = "-T0";
-	argv[n++] = "--preserve-mtime"; /* after -T: the superblock has 0, each file its own */
+	argv[n++] = "-d1"; /* errors only */
 	argv[n++] = "-U" CANONICAL_UUID;
 	argv[n++] = "-x2147483647"; /* the value that switches shared attributes off */
 	if (compress)

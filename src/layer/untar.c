@@ -140,7 +140,8 @@ static int clear_way(struct untar *u, int dirfd, const char *name, bool want_dir
 		return 0;
 	if (unlinkat(dirfd, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) < 0)
 		return -errno;
-	if (S_ISDIR(st.st_mode)) /* it may have been the parent at hand */
+	/* The parent at hand may be what was removed; it is never dirfd then. */
+	if (S_ISDIR(st.st_mode) && u->parent_fd != dirfd)
 		u->parent_fd = base_close(u->parent_fd);
 	return 0;
 }
@@ -305,8 +306,6 @@ static int make_entry(struct untar *u, struct archive_entry *entry, char *path)
 	int r = dirfd < 0 ? dirfd : *path ? clear_way(u, dirfd, name, type == AE_IFDIR && !hardlink) : 0;
 	if (!r && !*path && type != AE_IFDIR)
 		r = -ENOTDIR;
-	/* clear_way may have dropped the parent at hand only if it was not dirfd: a
-	 * directory is never inside the entry it holds. */
 	if (!r && hardlink) {
 		char target[PATH_MAX];
 		r = snprintf(target, sizeof(target), "%s", hardlink) >= (int)sizeof(target) ? -ENAMETOOLONG :
