@@ -55,7 +55,7 @@ def backoff(attempt: int) -> float:
 
 def may_repeat(error: DSecError, safe: bool) -> bool:
     if isinstance(error, (ConnectionFailed, Overloaded)):
-        return True
+        return error.retry
     return safe and isinstance(error, (ConnectionLost, EdgeUnavailable))
 
 

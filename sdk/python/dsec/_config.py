@@ -2,7 +2,7 @@
 
 In order: the arguments, the environment (DSEC_URL, DSEC_API_KEY,
 DSEC_STATE_DIR), then what `dsecd up` left in the state directory: `api-key` (mode
-0600) and, where it listens elsewhere than by default, `url`.
+0600) and `run/url`.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def discover(url: Optional[str], api_key: Optional[str], state_dir: Optional[str
         url = url or os.environ.get("DSEC_URL") or None
         api_key = api_key or os.environ.get("DSEC_API_KEY") or None
     if url is None:
-        url = _read(os.path.join(directory, "url")) or DEFAULT_URL
+        url = _read(os.path.join(directory, "run", "url")) or DEFAULT_URL
     if "://" not in url:
         url = "http://" + url
     if api_key is None:

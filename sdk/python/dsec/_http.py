@@ -22,7 +22,7 @@ import json
 import ssl as ssl_module
 import time
 from collections import deque
-from typing import Any, AsyncIterable, AsyncIterator, Deque, Dict, List, Optional, Tuple, Union
+from typing import Any, AsyncIterable, AsyncIterator, Deque, Dict, List, Optional, Set, Tuple, Union
 from urllib.parse import urlsplit
 
 from .errors import BadResponse, ConnectionFailed, ConnectionLost, DSecError, RequestTimeout, from_body
@@ -51,9 +51,13 @@ class _SourceFailed(Exception):
 
 
 class Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, open_ones: "Set[Connection]"
+    ) -> None:
         self.reader = reader
         self.writer = writer
+        self._open_ones = open_ones
+        open_ones.add(self)
         self.idle_since = 0.0
         self.used = False
         self.timed_out = False
@@ -89,7 +93,13 @@ class Connection:
 
     def abort(self) -> None:
         self.disarm()
+        self._open_ones.discard(self)
         self.writer.transport.abort()
+
+    def close(self) -> None:
+        self.disarm()
+        self._open_ones.discard(self)
+        self.writer.close()
 
     def alive(self) -> bool:
         return not (self.reader.at_eof() or self.writer.transport.is_closing())
@@ -280,13 +290,15 @@ class Pool:
         self._fixed_head = "".join("%s: %s\r\n" % kv for kv in fixed.items())
         self._connect_timeout = connect_timeout
         self._idle: Deque[Connection] = deque()
+        self._open: Set[Connection] = set()
         self._closed = False
 
     async def close(self) -> None:
         self._closed = True
-        while self._idle:
-            conn = self._idle.pop()
-            conn.writer.close()
+        self._idle.clear()
+        while self._open:
+            conn = self._open.pop()
+            conn.abort()  # streams that are still read fail at once
             try:
                 await conn.writer.wait_closed()
             except OSError:
@@ -295,7 +307,7 @@ class Pool:
     def give_back(self, conn: Connection, reusable: bool) -> None:
         conn.disarm()
         if self._closed or not reusable or not conn.alive() or len(self._idle) >= MAX_IDLE:
-            conn.writer.close()
+            conn.close()
             return
         conn.used = True
         conn.idle_since = time.monotonic()
@@ -305,7 +317,7 @@ class Pool:
         if self._closed:
             raise RuntimeError("the client is closed")
         while self._idle and time.monotonic() - self._idle[0].idle_since > IDLE_MAX_SECONDS:
-            self._idle.popleft().writer.close()
+            self._idle.popleft().close()
         while self._idle:
             conn = self._idle[-1]
             if time.monotonic() - conn.idle_since > max_idle:
@@ -313,7 +325,7 @@ class Pool:
             self._idle.pop()
             if conn.alive():
                 return conn
-            conn.writer.close()
+            conn.close()
         return await self._connect()
 
     async def _connect(self) -> Connection:
@@ -325,9 +337,11 @@ class Pool:
             )
         except asyncio.TimeoutError:
             raise ConnectionFailed("no connection to %s within %g s" % (where, self._connect_timeout)) from None
-        except (OSError, ssl_module.SSLError) as e:
+        except ssl_module.SSLCertVerificationError as e:
+            raise ConnectionFailed("%s is not trusted: %s" % (where, e.verify_message), retry=False) from None
+        except OSError as e:
             raise ConnectionFailed("cannot connect to %s: %s" % (where, e)) from None
-        return Connection(reader, writer)
+        return Connection(reader, writer, self._open)
 
     async def request(
         self,

@@ -19,7 +19,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Union
 
 from . import _tar
-from ._api import Api, pause, quoted, sandbox_path
+from ._api import Api, backoff, quoted
 from ._config import discover
 from ._http import Pool
 from ._sources import BytesSource, pieces
@@ -33,7 +33,7 @@ from .errors import (
     RequestTimeout,
     SandboxNotFound,
 )
-from .sandbox import STOP_SECONDS, Sandbox
+from .sandbox import Sandbox
 from .types import CREATE_LABEL, DSecContainerRunArgs, LayerInfo, SandboxInfo
 from .version import __version__
 
@@ -102,10 +102,11 @@ class DSecClient:
                 info = await self._create(body, max(0.001, until - time.monotonic()))
                 return Sandbox(self._api, info.id, info)
             except (CapacityExhausted, Overloaded, ConnectionFailed) as e:
-                patience = e.retry_after if e.retry_after is not None else 0.1
-                if time.monotonic() + patience >= until or (isinstance(e, ConnectionFailed) and attempt >= 4):
-                    raise
-                await pause(e, attempt)
+                delay = max(backoff(attempt), e.retry_after or 0.0)
+                left = until - time.monotonic() - delay
+                if left < min(1.0, timeout / 4) or (isinstance(e, ConnectionFailed) and attempt >= 4):
+                    raise  # what is left would only turn a clear refusal into a timeout
+                await asyncio.sleep(delay)
                 attempt += 1
             except (ConnectionLost, RequestTimeout, EdgeUnavailable, asyncio.CancelledError):
                 self._remove_later(tag)
@@ -167,11 +168,10 @@ class DSecClient:
                 await asyncio.sleep(delay)
                 try:
                     for info in await self.list(labels={CREATE_LABEL: tag}):
-                        await self._api.call(
-                            "DELETE", sandbox_path(info.id), query=(("wait", False),), timeout=STOP_SECONDS, safe=True
-                        )
+                        await self.delete(info.id, wait=False)
+                        return
                 except SandboxNotFound:
-                    pass
+                    return
                 except DSecError:
                     continue  # the sandbox's own time limit is the last resort
 

@@ -103,14 +103,14 @@ class ScriptedTest(unittest.IsolatedAsyncioTestCase):
     async def serve(self, script, ssl=None, client_ssl=None, **options):
         self.connections = 0
         self.requests = []
-        self.writers = set()
+        self.tasks = set()
 
         async def connected(reader, writer):
             self.connections += 1
-            self.writers.add(writer)
+            self.tasks.add(asyncio.current_task())
             try:
                 await self._serve_one(reader, writer, script)
-            except (ConnectionError, asyncio.IncompleteReadError):
+            except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 pass  # the client went away, as some tests want
             finally:
                 writer.close()
@@ -128,9 +128,9 @@ class ScriptedTest(unittest.IsolatedAsyncioTestCase):
 
     async def _close_server(self, server):
         server.close()
-        for writer in self.writers:
-            writer.transport.abort()
-        await asyncio.sleep(0)
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def _serve_one(self, reader, writer, script):
         wire = Wire(writer)
