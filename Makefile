@@ -4,6 +4,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BUILD ?= build
 BENCH ?= create
+# Words that choose test files: make check TESTS="aether crash"
+TESTS ?=
 
 .PHONY: all setup demo check bench install clean
 
@@ -20,7 +22,7 @@ demo: setup all
 	python3 examples/demo.py --build-dir $(BUILD)
 
 check: setup all
-	tools/check.sh $(BUILD)
+	python3 tools/check.py $(BUILD) $(TESTS)
 
 bench: setup all
 	bench/run $(BENCH)
@@ -30,4 +32,4 @@ install: all
 	DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
 
 clean:
-	rm -rf $(BUILD) build-asan
+	rm -rf $(BUILD) $(BUILD)-asan

@@ -34,6 +34,7 @@ from client import STDERR, STDOUT, EVENT, ApiError, Client  # noqa: E402,F401
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("DSEC_BUILD") or ROOT / "build").resolve()
+TMP = os.environ.get("DSEC_TEST_TMP") or "/tmp"  # tools/check.py: one directory a run, for its leak check
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 BUSYBOX = next((p for p in ("/usr/bin/busybox", "/bin/busybox") if os.path.exists(p)), None)
@@ -69,7 +70,7 @@ class Platform:
     """`dsecd up` on a private state directory."""
 
     def __init__(self, state_dir=None, up_args=()):
-        self.state = pathlib.Path(state_dir or tempfile.mkdtemp(prefix="dsec-it-", dir="/tmp"))
+        self.state = pathlib.Path(state_dir or tempfile.mkdtemp(prefix="dsec-it-", dir=TMP))
         self.port = free_port()
         self.up_args = list(up_args)  # more words for `dsecd up`
         self.log_path = self.state / "dsecd.log"
@@ -87,6 +88,7 @@ class Platform:
         self.client = Client("127.0.0.1", self.port, None)
         wait_until("platform ready", START_TIMEOUT_S, self._is_ready)
         self.client.key = (self.state / "api-key").read_text().strip()
+        leaks.remember(self.state, os.environ.get("DSEC_TEST_TMP"))
         return self
 
     def _is_ready(self):

@@ -13,6 +13,7 @@ import subprocess
 import time
 
 CGROUP = re.compile(r"^dsec-[0-9a-f]{8}$")
+NAMES_FILE = "cgroup-names"  # in DSEC_TEST_TMP: names of cgroups of all platforms of one run
 
 
 def read(path):
@@ -88,8 +89,20 @@ def cgroup_names(state):
         for part in read(f"/proc/{pid}/cgroup").decode(errors="replace").replace("\n", "/").split("/"):
             if CGROUP.match(part):
                 names.add(part)
-    for path in read(pathlib.Path(state) / "cgroup-name").decode().split():
-        names.add(os.path.basename(path))
+    edge = pathlib.Path(state) / "edge"  # the edge writes down where its cgroups are (src/kernel/cgroup.h)
+    for record in edge.glob("cgroup*"):
+        for path in read(record).decode(errors="replace").split():
+            if CGROUP.match(os.path.basename(path)):
+                names.add(os.path.basename(path))
+    return names
+
+
+def remember(state, tmp):
+    """Keeps the names of a platform's cgroups for the leak check at the end of the run."""
+    names = cgroup_names(state)
+    if tmp and names:
+        with open(pathlib.Path(tmp) / NAMES_FILE, "a", encoding="utf-8") as out:
+            out.write("".join(f"{name}\n" for name in sorted(names)))
     return names
 
 
@@ -133,8 +146,45 @@ def loops(state):
     return sorted(found)
 
 
-def netns_mounts(state):
-    return [m for m in mounts(state) if m[2].startswith("nsfs")]
+def nsfs_mounts():
+    """Namespaces kept alive by a mount, as `ip netns add` does; (mount point, namespace)."""
+    found = set()
+    for line in read("/proc/self/mountinfo").decode(errors="replace").splitlines():
+        if " - nsfs " in line:
+            found.add((line.split()[4], line.split()[3]))
+    return found
+
+
+def orphans():
+    """Processes that run a program of ours which names no directory: chronus, and what its sandbox runs."""
+    found = set()
+    for pid in all_pids():
+        comm = read(f"/proc/{pid}/comm").decode(errors="replace").strip()
+        uid = re.search(rb"^Uid:\s+(\d+)", read(f"/proc/{pid}/status"), re.M)
+        outside = uid and int(uid.group(1)) >= 0x70000000
+        if comm.startswith("chronus") or (outside and int(uid.group(1)) != 0xFFFFFFFF):
+            found.add((pid, comm))
+    return found
+
+
+def loop_devices():
+    return {(str(p.parts[3]), read(p).decode(errors="replace").strip())
+            for p in pathlib.Path("/sys/block").glob("loop*/loop/backing_file")}
+
+
+def snapshot(tmp):
+    return {"nsfs": nsfs_mounts(), "orphans": orphans(), "loops": loop_devices(), "cgroups": all_cgroups()}
+
+
+def outside(before, tmp):
+    """What is new since the snapshot and could be ours, though it names none of our directories. On a host where
+    something else makes sandboxes at the same time this may name its things: run the suite alone."""
+    now = snapshot(tmp)
+    for kind in sorted(now):
+        for new in sorted(now[kind] - before[kind]):
+            if kind == "loops" and not str(new[1]).startswith(str(tmp)) and "volume.img" not in str(new[1]):
+                continue
+            yield f"{kind}: {new}"
 
 
 def found(state, names=()):
