@@ -171,20 +171,34 @@ static bool xattr_kept(const char *name)
 	return !strcmp(name, "security.capability") || !strncmp(name, "user.", 5);
 }
 
-static int set_xattrs(struct untar *u, struct archive_entry *entry, int fd)
-{
+struct xattr {
 	const char *name;
 	const void *value;
 	size_t n;
+};
+
+static int xattr_compare(const void *a, const void *b)
+{
+	return strcmp(((const struct xattr *)a)->name, ((const struct xattr *)b)->name);
+}
+
+/* In name order: mkfs.erofs stores them as the file system lists them, which is
+ * mostly the order in which they were set. */
+static int set_xattrs(struct untar *u, struct archive_entry *entry, int fd)
+{
+	struct xattr list[UNTAR_XATTRS_MAX], x;
+	size_t n = 0;
 	archive_entry_xattr_reset(entry);
-	while (archive_entry_xattr_next(entry, &name, &value, &n) == ARCHIVE_OK) {
-		if (!name || !xattr_kept(name) || n > UNTAR_XATTR_MAX) {
+	while (archive_entry_xattr_next(entry, &x.name, &x.value, &x.n) == ARCHIVE_OK) {
+		if (x.name && xattr_kept(x.name) && x.n <= UNTAR_XATTR_MAX && n < UNTAR_XATTRS_MAX)
+			list[n++] = x;
+		else
 			u->counts.skipped_xattrs++;
-			continue;
-		}
-		if (fsetxattr(fd, name, value, n, 0) < 0)
-			return -errno;
 	}
+	qsort(list, n, sizeof(list[0]), xattr_compare);
+	for (size_t i = 0; i < n; i++)
+		if (fsetxattr(fd, list[i].name, list[i].value, list[i].n, 0) < 0)
+			return -errno;
 	return 0;
 }
 

@@ -15,6 +15,7 @@
 #define UNTAR_ENTRIES_MAX 4000000
 #define UNTAR_BYTES_MAX (256ull << 30) /* of file content, holes included */
 #define UNTAR_XATTR_MAX 65536          /* one value, as the kernel has it */
+#define UNTAR_XATTRS_MAX 64            /* kept of one file, the rest is counted as skipped */
 #define UNTAR_ID_MAX 65535             /* a sandbox's range; above it an owner becomes UNTAR_ID_NOBODY */
 #define UNTAR_ID_NOBODY 65534
 
