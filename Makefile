@@ -27,8 +27,10 @@ check: setup all
 bench: setup all
 	bench/run $(BENCH)
 
+# The libexec directory is compiled in, so a new prefix means a new link.
 install: all
 	meson configure $(BUILD) --prefix=$(PREFIX) >/dev/null
+	ninja -C $(BUILD)
 	DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
 
 clean:

@@ -202,7 +202,7 @@ def arguments():
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--asan", action=argparse.BooleanOptionalAction, default=None,
                         help="sanitized unit tests (default: unless WORDs are given)")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     args.build = args.build.resolve()
     args.asan = not args.words if args.asan is None else args.asan
     return args
