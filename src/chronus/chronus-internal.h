@@ -2,9 +2,8 @@
  *
  * One process, one thread, one epoll loop (chronus.c). A `source` is a
  * descriptor with a callback; objects embed theirs and find themselves by
- * container_of. Objects are never freed inside a batch of epoll events: they go
- * to a graveyard that the loop empties after the batch (invariant G), so a stale
- * event meets fd == -1 and not freed memory. Deadlines are fields of the objects;
+ * container_of. Objects are freed between batches of epoll events only (*_collect),
+ * so a stale event meets fd == -1 and not freed memory. Deadlines are fields of the objects;
  * the loop asks each part for its nearest one and calls its *_tick.
  *
  * Children (commands and file workers) are plain forks. Between fork and exec
@@ -105,7 +104,7 @@ struct exec {
 	char id[EXEC_ID_MAX + 1];
 	enum exec_state state;
 	pid_t pid;
-	bool main_gone, forgotten, dead; /* dead: in the graveyard */
+	bool main_gone, forgotten, tree_killed;
 	struct leaf leaf;
 	struct source start_sock;  /* the child's word before exec */
 	struct source notify;      /* seccomp listener; statfs.c */
@@ -114,7 +113,7 @@ struct exec {
 	struct out_stream out[2];
 	bool pty, stdin_open, stdin_eof_asked, stdin_closed, pty_line_open;
 	struct ring in_ring;       /* taken from the edge, not yet given to the program */
-	uint64_t start_deadline, timeout_at, kill_at, drain_at;
+	uint64_t start_deadline, timeout_at, kill_at, drain_at, settle_at;
 	uint32_t kill_grace_ms, drain_ms;
 	uint64_t started_mono_ms, started_real_ms;
 	bool owe_started, owe_exited, owe_stdin_state;

@@ -84,7 +84,7 @@ static void on_hello(struct chronus *c, uint32_t stream)
 	c->conn.hello_stream = stream;
 	wire_hello_begin(&o, DSEC_VERSION, &mark);
 	for (struct exec *x = c->execs; x; x = x->next)
-		if (!x->forgotten && !x->dead)
+		if (!x->forgotten)
 			wire_hello_exec(&o, x->id, x->state != EXEC_ENDED && x->state != EXEC_FAILED);
 	pb_close(&o, mark);
 	if (o.full || aether_send_msg(c->conn.a, stream, o.p, o.n) < 0)

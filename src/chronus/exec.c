@@ -34,11 +34,13 @@
 #include "chronus/chronus-internal.h"
 
 #define REPORT_MAX 1024 /* any report on an exec stream */
+#define SETTLE_MS 10           /* for a tree that ends by itself */
+#define SETTLE_KILLED_MS 1000  /* for one that was signalled as a whole */
 
 static struct exec *find(struct chronus *c, struct slice id)
 {
 	for (struct exec *x = c->execs; x; x = x->next)
-		if (!x->dead && strlen(x->id) == id.n && !memcmp(x->id, id.p, id.n))
+		if (strlen(x->id) == id.n && !memcmp(x->id, id.p, id.n))
 			return x;
 	return NULL;
 }
@@ -181,7 +183,7 @@ static void fail(struct exec *x, enum dsec_code code, const char *message)
 	exec_io_done(x);
 	source_close(x->c, &x->start_sock);
 	x->state = EXEC_FAILED;
-	x->start_deadline = x->timeout_at = x->kill_at = x->drain_at = CHRONUS_NONE;
+	x->start_deadline = x->timeout_at = x->kill_at = x->drain_at = x->settle_at = CHRONUS_NONE;
 	if (message)
 		dsec_error_set(&x->failure, 0, code, "%s", message);
 	exec_pump(x);
@@ -190,8 +192,13 @@ static void fail(struct exec *x, enum dsec_code code, const char *message)
 static void on_populated(struct source *s, uint32_t events)
 {
 	struct exec *x = container_of(s, struct exec, populated);
-	if (!leaf_populated(&x->leaf)) /* reading it re-arms the event */
-		source_close(x->c, s);
+	char text[128];
+	ssize_t n = pread(s->fd, text, sizeof(text) - 1, 0); /* on this descriptor: it re-arms the event */
+	text[MAX(n, 0)] = 0;
+	if (strstr(text, "populated 1"))
+		return;
+	source_close(x->c, s);
+	exec_check_end(x);
 }
 
 /* Background processes are left: be told when the last one is gone. */
@@ -202,7 +209,6 @@ static void watch_populated(struct exec *x)
 	x->populated.fd = openat(x->leaf.dirfd, "cgroup.events", O_RDONLY | O_CLOEXEC);
 	x->populated.ready = on_populated;
 	source_watch(x->c, &x->populated, EPOLLPRI);
-	on_populated(&x->populated, 0); /* it may have emptied just before */
 }
 
 static void end(struct exec *x, bool cut)
@@ -217,9 +223,22 @@ static void end(struct exec *x, bool cut)
 	x->result.out_total[1] = x->out[1].ring.end;
 	exec_io_discard(x);
 	exec_io_stdin_close(x);
-	if (x->result.background_alive)
-		watch_populated(x);
+	x->settle_at = CHRONUS_NONE;
 	exec_pump(x);
+}
+
+/* Processes that were killed with the tree, or are just ending, are not
+ * "alive in the background": they get a moment to be gone. */
+static void settle(struct exec *x, bool cut)
+{
+	uint64_t now = now_mono_ms();
+	if (x->settle_at == CHRONUS_NONE)
+		x->settle_at = now + (x->tree_killed ? SETTLE_KILLED_MS : SETTLE_MS);
+	if (now < x->settle_at && leaf_populated(&x->leaf)) {
+		watch_populated(x);
+		return;
+	}
+	end(x, cut);
 }
 
 void exec_check_end(struct exec *x)
@@ -227,9 +246,9 @@ void exec_check_end(struct exec *x)
 	if (x->state != EXEC_DRAINING)
 		return;
 	if (x->out[0].eof && x->out[1].eof)
-		end(x, x->out[0].cutting || x->out[1].cutting);
+		settle(x, x->out[0].cutting || x->out[1].cutting);
 	else if (x->drain_at == CHRONUS_NONE && exec_io_cut(x))
-		end(x, true);
+		settle(x, true);
 }
 
 static void started(struct exec *x)
@@ -284,6 +303,7 @@ static void drain(struct exec *x)
 	x->timeout_at = CHRONUS_NONE;
 	if (x->result.timed_out) {
 		leaf_kill(&x->leaf); /* E5 */
+		x->tree_killed = true;
 		x->kill_at = CHRONUS_NONE;
 	}
 	x->drain_at = now_mono_ms() + x->drain_ms;
@@ -324,6 +344,8 @@ static void signal_exec(struct exec *x, const struct wire_command *w)
 		return;
 	if (w->by_user_kill && x->state < EXEC_ENDED)
 		x->result.user_killed = true;
+	if (w->whole_tree && (w->signal == SIGKILL || w->signal == SIGTERM))
+		x->tree_killed = true;
 	if (w->whole_tree)
 		leaf_signal(&x->leaf, (int)w->signal);
 	else if (!x->main_gone) /* E4 */
@@ -428,7 +450,7 @@ static struct exec *exec_new(struct chronus *c, const struct wire_exec_start *w)
 	ring_init(&x->out[0].ring, CHRONUS_OUTPUT_RING);
 	ring_init(&x->out[1].ring, CHRONUS_OUTPUT_RING);
 	ring_init(&x->in_ring, CHRONUS_WINDOW);
-	x->start_deadline = x->timeout_at = x->kill_at = x->drain_at = CHRONUS_NONE;
+	x->start_deadline = x->timeout_at = x->kill_at = x->drain_at = x->settle_at = CHRONUS_NONE;
 	x->pty = w->pty;
 	x->stdin_open = w->stdin_open || w->pty;
 	x->kill_grace_ms = w->kill_grace_ms;
@@ -557,6 +579,8 @@ static void tick_one(struct exec *x, uint64_t now)
 		x->kill_at = CHRONUS_NONE;
 		leaf_kill(&x->leaf);
 	}
+	if (x->state == EXEC_DRAINING && now >= x->settle_at)
+		exec_check_end(x);
 	if (x->state == EXEC_DRAINING && now >= x->drain_at) {
 		x->drain_at = CHRONUS_NONE; /* from here on exec_io_cut decides */
 		exec_check_end(x);
@@ -582,6 +606,7 @@ uint64_t exec_deadline(struct chronus *c)
 	for (struct exec *x = c->execs; x; x = x->next) {
 		at = MIN(at, MIN(x->start_deadline, x->timeout_at));
 		at = MIN(at, MIN(x->kill_at, x->drain_at));
+		at = MIN(at, x->settle_at);
 		at = MIN(at, exec_io_deadline(x));
 	}
 	return at;
