@@ -155,6 +155,16 @@ static void watch(struct conn *c, bool writable)
 	uv_poll_start(&c->poll, UV_READABLE | (writable ? UV_WRITABLE : 0), on_poll);
 }
 
+/* C3: the peer is gone for writing; what it said before is still to be read. The
+ * end of the connection: 0 at EOF, else `err` or what reading met. */
+static int read_to_end(struct conn *c, int err)
+{
+	ssize_t n = 0;
+	while (!c->closed && (n = read_once(c)) > 0)
+		;
+	return n == -EAGAIN ? err : (int)n;
+}
+
 static void flush(struct conn *c)
 {
 	while (!c->closed) {
@@ -169,11 +179,8 @@ static void flush(struct conn *c)
 				return;
 			continue; /* ...and their owners may have used it */
 		}
-		while (!c->closed && r == -EPIPE) { /* C3 */
-			ssize_t n = read_once(c);
-			if (n <= 0)
-				r = n == -EAGAIN ? -ECONNRESET : (int)n;
-		}
+		if (r == -EPIPE || r == -ECONNRESET)
+			r = read_to_end(c, -ECONNRESET);
 		down(c, r);
 	}
 }
