@@ -83,11 +83,13 @@ def violations(root):
     for source in sources:
         yield from check_file(source, root)
     for folder in sorted({p.relative_to(root / "src").parts[0] for p in sources}):
-        readme = root / "src" / folder / "README.md"
-        if not readme.exists():
+        readmes = list((root / "src" / folder).rglob("README.md"))
+        if not readmes:
             yield f"src/{folder}: no README.md"
-        elif len(readme.read_text().splitlines()) not in README_LINES:
-            yield f"src/{folder}/README.md: about ten lines, not {len(readme.read_text().splitlines())}"
+        for readme in readmes:
+            lines = len(readme.read_text().splitlines())
+            if lines not in README_LINES:
+                yield f"{readme.relative_to(root)}: about ten lines, not {lines}"
 
 
 def main():
