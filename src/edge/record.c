@@ -1,0 +1,222 @@
+/* record.c: see record.h. Replay is in replay.c.
+ *
+ * Each function fills one message of journal.proto on the stack, borrowing the
+ * strings, and hands it to put(), which packs it and appends it, or puts it into
+ * the rewrite while a snapshot is being made.
+ */
+#include "edge/record.h"
+#include <errno.h>
+#include <stdlib.h>
+#include "base/clock.h"
+#include "base/log.h"
+#include "edge/message.h"
+#include "journal.pb-c.h"
+
+typedef Dsec__Journal__Record Record;
+
+static int put_to(struct node *n, const Record *rec,
+		  int (*append)(struct journal *, const void *, size_t))
+{
+	uint8_t small[2048];
+	_cleanup_free_ uint8_t *large = NULL;
+	size_t size = dsec__journal__record__get_packed_size(rec);
+	uint8_t *p = small;
+	if (size > sizeof(small) && !(p = large = malloc(size)))
+		return -ENOMEM;
+	dsec__journal__record__pack(rec, p);
+	return append(n->journal, p, size);
+}
+
+static int put(struct node *n, const Record *rec)
+{
+	return put_to(n, rec, journal_append);
+}
+
+#define RECORD(kind, KIND, Kind, var)                                            \
+	Dsec__Journal__##Kind var = DSEC__JOURNAL__##KIND##__INIT;               \
+	Record rec = { PROTOBUF_C_MESSAGE_INIT(&dsec__journal__record__descriptor), \
+		       DSEC__JOURNAL__RECORD__WHAT_##KIND, { .kind = &var } }
+
+static int head_to(struct node *n, int (*append)(struct journal *, const void *, size_t))
+{
+	RECORD(head, HEAD, Head, m);
+	m.edge = (char *)n->name;
+	m.boot_id = n->boot_id;
+	m.version = (char *)DSEC_VERSION;
+	return put_to(n, &rec, append);
+}
+
+int record_head(struct node *n)
+{
+	return head_to(n, journal_append);
+}
+
+static uint64_t real_end_ms(const struct sandbox *sb)
+{
+	uint64_t mono = now_mono_ms();
+	return now_real_ms() + (sb->ttl.end_ms > mono ? sb->ttl.end_ms - mono : 0);
+}
+
+static int intent_to(struct sandbox *sb, int (*append)(struct journal *, const void *, size_t))
+{
+	RECORD(intent, INTENT, Intent, m);
+	m.id = sb->id;
+	m.project = sb->project;
+	m.create = sb->spec;
+	m.created_at_ms = sb->created_at_ms;
+	m.end_at_ms = real_end_ms(sb);
+	return put_to(sb->node, &rec, append);
+}
+
+int record_intent(struct sandbox *sb)
+{
+	return intent_to(sb, journal_append);
+}
+
+static int started_to(struct sandbox *sb, int (*append)(struct journal *, const void *, size_t))
+{
+	RECORD(started, STARTED, Started, m);
+	m.id = sb->id;
+	m.pid = sb->rec.pid;
+	m.start_ticks = sb->rec.start_ticks;
+	m.slot = sb->rec.slot;
+	m.running_at_ms = sb->running_at_ms;
+	return put_to(sb->node, &rec, append);
+}
+
+int record_started(struct sandbox *sb)
+{
+	return started_to(sb, journal_append);
+}
+
+static int ttl_to(struct sandbox *sb, int (*append)(struct journal *, const void *, size_t))
+{
+	RECORD(ttl, TTL, Ttl, m);
+	m.id = sb->id;
+	m.end_at_ms = real_end_ms(sb);
+	m.idle_ttl_ms = sb->ttl.idle_ms;
+	return put_to(sb->node, &rec, append);
+}
+
+int record_ttl(struct sandbox *sb)
+{
+	return ttl_to(sb, journal_append);
+}
+
+static int stopping_to(struct sandbox *sb, int (*append)(struct journal *, const void *, size_t))
+{
+	RECORD(stopping, STOPPING, Stopping, m);
+	m.id = sb->id;
+	m.reason = (char *)stop_reason_name(sb->reason);
+	m.message = sb->message ? sb->message : "";
+	return put_to(sb->node, &rec, append);
+}
+
+int record_stopping(struct sandbox *sb)
+{
+	return stopping_to(sb, journal_append);
+}
+
+static int stopped_to(struct sandbox *sb, int (*append)(struct journal *, const void *, size_t))
+{
+	RECORD(stopped, STOPPED, Stopped, m);
+	m.id = sb->id;
+	m.reason = (char *)stop_reason_name(sb->reason);
+	m.message = sb->message ? sb->message : "";
+	m.stopped_at_ms = sb->stopped_at_ms;
+	m.memory_peak_bytes = sb->stats.memory_peak_bytes;
+	m.cpu_usec = sb->stats.cpu_usec;
+	m.oom_kills = sb->stats.oom_kills;
+	return put_to(sb->node, &rec, append);
+}
+
+int record_stopped(struct sandbox *sb)
+{
+	return stopped_to(sb, journal_append);
+}
+
+int record_dropped(struct node *n, const char *id)
+{
+	RECORD(dropped, DROPPED, Dropped, m);
+	m.id = (char *)id;
+	return put(n, &rec);
+}
+
+static int exec_intent_to(struct exec *x, int (*append)(struct journal *, const void *, size_t))
+{
+	RECORD(exec_intent, EXEC_INTENT, ExecIntent, m);
+	m.sandbox_id = x->sb->id;
+	m.exec_id = x->id;
+	m.start = x->spec;
+	m.start_hash = x->start_hash;
+	m.stdin_file_bytes = x->in.file_bytes;
+	m.at_ms = x->started_at_ms;
+	return put_to(x->sb->node, &rec, append);
+}
+
+int record_exec_intent(struct exec *x)
+{
+	return exec_intent_to(x, journal_append);
+}
+
+static int exec_finished_to(struct exec *x, int (*append)(struct journal *, const void *, size_t))
+{
+	struct exec_message e;
+	RECORD(exec_finished, EXEC_FINISHED, ExecFinished, m);
+	message_exec(x, &e);
+	e.m.n_argv = 0; /* the intent has it */
+	m.exec = &e.m;
+	return put_to(x->sb->node, &rec, append);
+}
+
+int record_exec_finished(struct exec *x)
+{
+	return exec_finished_to(x, journal_append);
+}
+
+int record_exec_dropped(struct exec *x)
+{
+	RECORD(exec_dropped, EXEC_DROPPED, ExecDropped, m);
+	m.sandbox_id = x->sb->id;
+	m.exec_id = x->id;
+	return put(x->sb->node, &rec);
+}
+
+/* --- compaction --- */
+
+static int snapshot_sandbox(struct sandbox *sb)
+{
+	int r = intent_to(sb, journal_rewrite_put);
+	if (!r && sb->rec.pid)
+		r = started_to(sb, journal_rewrite_put);
+	if (!r)
+		r = ttl_to(sb, journal_rewrite_put);
+	if (!r && sb->state == SB_STOPPING)
+		r = stopping_to(sb, journal_rewrite_put);
+	if (!r && sb->state == SB_STOPPED)
+		r = stopped_to(sb, journal_rewrite_put);
+	list_for_each(x, &sb->exec_list, struct exec, link) {
+		if (!r)
+			r = exec_intent_to(x, journal_rewrite_put);
+		if (!r && exec_ended(x))
+			r = exec_finished_to(x, journal_rewrite_put);
+	}
+	return r;
+}
+
+int record_compact(struct node *n, uv_loop_t *loop)
+{
+	int r = journal_rewrite_begin(n->journal);
+	if (r < 0)
+		return r;
+	r = head_to(n, journal_rewrite_put);
+	struct sandbox *sb;
+	/* Stopped ones first and in their order, so that retention keeps it. */
+	list_for_each(old, &n->stopped, struct sandbox, link)
+		if (!r)
+			r = snapshot_sandbox(old);
+	for (size_t it = 0; !r && (sb = hashmap_next(&n->sandboxes, &it));)
+		if (sb->state != SB_STOPPED)
+			r = snapshot_sandbox(sb);
+	return r < 0 ? r : journal_rewrite_end(n->journal, loop);
+}
