@@ -115,7 +115,7 @@ static void on_last_deadline(uv_timer_t *h)
 static void finish(struct edge *ed)
 {
 	struct node *n = &ed->node;
-	server_free(TAKE_PTR(n->server));
+	edge_server_free(TAKE_PTR(n->server));
 	node_done(n);
 	uv_close((uv_handle_t *)&n->tick, NULL);
 	uv_close((uv_handle_t *)&ed->term, NULL);
@@ -183,7 +183,7 @@ static void on_signal(uv_signal_t *h, int sig)
 	if (ed->node.shutting_down)
 		return;
 	log_info("signal %d: stopping %u sandboxes", sig, ed->node.n_live);
-	server_stop_listening(ed->node.server);
+	edge_server_stop_listening(ed->node.server);
 	uv_timer_start(&ed->deadline, on_deadline, SHUTDOWN_MAX_MS, 0);
 	ed->node.on_empty = on_empty;
 	node_shutdown(&ed->node);
@@ -216,7 +216,7 @@ static void on_recovered(struct node *n, const struct dsec_error *e)
 		return;
 	n->admitting = true;
 	snprintf(path, sizeof(path), "%s/edge-%s.sock", n->run_dir, n->name);
-	int r = server_start(n, path, &n->server);
+	int r = edge_server_start(n, path, &n->server);
 	if (r < 0) {
 		log_error("%s: %s", path, strerror(-r));
 		ed->status = 1;

@@ -308,7 +308,7 @@ static void on_accept(int fd_take, void *user)
 	list_append(&s->clients, &cl->link);
 }
 
-int server_start(struct node *n, const char *socket_path, struct server **ret)
+int edge_server_start(struct node *n, const char *socket_path, struct server **ret)
 {
 	_cleanup_free_ struct server *s = calloc(1, sizeof(*s));
 	if (!s)
@@ -325,7 +325,7 @@ int server_start(struct node *n, const char *socket_path, struct server **ret)
 	return 0;
 }
 
-void server_stop_listening(struct server *s)
+void edge_server_stop_listening(struct server *s)
 {
 	if (s && s->listener) {
 		conn_listener_close(s->listener);
@@ -333,12 +333,12 @@ void server_stop_listening(struct server *s)
 	}
 }
 
-void server_free(struct server *s)
+void edge_server_free(struct server *s)
 {
 	struct client *cl;
 	if (!s)
 		return;
-	server_stop_listening(s);
+	edge_server_stop_listening(s);
 	while ((cl = list_first(&s->clients, struct client, link))) {
 		struct conn *conn = cl->conn;
 		client_free(cl);

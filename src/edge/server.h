@@ -46,9 +46,9 @@ struct call {
 	bool ending, upload_ended;
 };
 
-int server_start(struct node *n, const char *socket_path, struct server **ret);
-void server_stop_listening(struct server *s);
-void server_free(struct server *s); /* all calls are released */
+int edge_server_start(struct node *n, const char *socket_path, struct server **ret);
+void edge_server_stop_listening(struct server *s);
+void edge_server_free(struct server *s); /* all calls are released */
 
 int call_reply(struct call *c, const Dsec__Edge__EdgeReply *reply); /* queued if need be */
 void call_end(struct call *c); /* the call is gone for the handler; queued answers still go */
