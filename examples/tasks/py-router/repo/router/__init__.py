@@ -1,0 +1,4 @@
+from .pattern import Pattern
+from .table import MethodNotAllowed, NotFound, Table
+
+__all__ = ["MethodNotAllowed", "NotFound", "Pattern", "Table"]
