@@ -2,8 +2,8 @@
  *
  * X1 The intent is journaled before chronus hears of the exec, the result before
  *    chronus is told to forget it. So whenever the edge dies, chronus knows every
- *    exec that started and has no journaled result; one that it does not know
- *    was never started.
+ *    exec that started and has no journaled result; one that is starting in the
+ *    journal and that chronus does not know was never started.
  * X2 Bytes are acknowledged to chronus after they are in the spool file.
  * X3 sb->execs_running counts execs in starting and running.
  * X4 An exec ends once (exec_end): readers and waiters are answered from there.
@@ -318,6 +318,9 @@ static void on_started(struct exec *x, const Dsec__Chronus__ExecStarted *m)
 	if (m->started_at_ms)
 		x->started_at_ms = m->started_at_ms;
 	list_drop(&x->starting_link);
+	/* Without it a restart would call it starting; chronus's word counts then. */
+	if (first && record_exec_running(x) < 0)
+		log_warn("%s/%s: the journal does not take its start", x->sb->id, x->id);
 	spool_skip(&x->out[0], m->stdout_offset);
 	spool_skip(&x->out[1], m->stderr_offset);
 	x->acked[0] = x->out[0].total;

@@ -159,6 +159,20 @@ int record_exec_intent(struct exec *x)
 	return exec_intent_to(x, journal_append);
 }
 
+static int exec_running_to(struct exec *x, int (*append)(struct journal *, const void *, size_t))
+{
+	RECORD(exec_running, EXEC_RUNNING, ExecRunning, m);
+	m.sandbox_id = x->sb->id;
+	m.exec_id = x->id;
+	m.started_at_ms = x->started_at_ms;
+	return put_to(x->sb->node, &rec, append);
+}
+
+int record_exec_running(struct exec *x)
+{
+	return exec_running_to(x, journal_append);
+}
+
 static int exec_finished_to(struct exec *x, int (*append)(struct journal *, const void *, size_t))
 {
 	struct exec_message e;
@@ -198,6 +212,8 @@ static int snapshot_sandbox(struct sandbox *sb)
 	list_for_each(x, &sb->exec_list, struct exec, link) {
 		if (!r)
 			r = exec_intent_to(x, journal_rewrite_put);
+		if (!r && x->state == EXEC_RUNNING)
+			r = exec_running_to(x, journal_rewrite_put);
 		if (!r && exec_ended(x))
 			r = exec_finished_to(x, journal_rewrite_put);
 	}

@@ -18,6 +18,7 @@ int record_stopping(struct sandbox *sb);
 int record_stopped(struct sandbox *sb);
 int record_dropped(struct node *n, const char *id);
 int record_exec_intent(struct exec *x);
+int record_exec_running(struct exec *x);
 int record_exec_finished(struct exec *x); /* finished or failed */
 int record_exec_dropped(struct exec *x);
 /* Writes a snapshot of the tables as the new journal; with a loop in the background. */

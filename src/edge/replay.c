@@ -100,6 +100,17 @@ static int apply_exec_intent(struct replay *r, Dsec__Journal__ExecIntent *m)
 	return 0;
 }
 
+static void apply_exec_running(struct replay *r, const Dsec__Journal__ExecRunning *m)
+{
+	struct sandbox *sb = node_find(r->node, m->sandbox_id);
+	struct exec *x = sb ? exec_find(sb, m->exec_id) : NULL;
+	if (!x || x->state != EXEC_STARTING)
+		return;
+	x->state = EXEC_RUNNING;
+	x->started_at_ms = m->started_at_ms;
+	list_drop(&x->starting_link);
+}
+
 static const char *killed_by(const char *name)
 {
 	static const char *const known[] = { "user", "timeout", "oom", "sandbox" };
@@ -183,6 +194,9 @@ static int apply(struct replay *r, Dsec__Journal__Record *rec)
 		return 0;
 	case DSEC__JOURNAL__RECORD__WHAT_EXEC_INTENT:
 		return apply_exec_intent(r, rec->exec_intent);
+	case DSEC__JOURNAL__RECORD__WHAT_EXEC_RUNNING:
+		apply_exec_running(r, rec->exec_running);
+		return 0;
 	case DSEC__JOURNAL__RECORD__WHAT_EXEC_FINISHED:
 		apply_exec_finished(r, rec->exec_finished->exec);
 		return 0;
