@@ -183,9 +183,10 @@ uint64_t spool_stored(const struct spool *s)
 /* Moves *pos out of a gap; returns how many kept bytes follow it. */
 static uint64_t kept_from(const struct spool *s, uint64_t *pos)
 {
-	uint64_t tail_start = s->end > s->head + s->tail ? s->end - s->tail : s->head;
-	if (*pos < MIN(s->head, s->end))
-		return MIN(s->head, s->end) - *pos;
+	uint64_t head_end = MIN(s->head, s->end);
+	uint64_t tail_start = s->end > s->head + s->tail ? s->end - s->tail : head_end;
+	if (*pos < head_end)
+		return head_end - *pos;
 	if (*pos < tail_start)
 		*pos = tail_start;
 	if (*pos < s->end)
