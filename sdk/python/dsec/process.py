@@ -26,6 +26,7 @@ from ._api import Api, exec_path, may_repeat, pause, sandbox_path
 from ._http import Response
 from ._output import Collector, text_decoder
 from .errors import (
+    BadField,
     BadResponse,
     Conflict,
     ConnectionFailed,
@@ -43,6 +44,7 @@ SILENCE_SECONDS = 35.0
 RECONNECT_SECONDS = 60.0
 START_SECONDS = 60.0  # the server's own pre-exec deadline is shorter
 STDIN_PIECE_BYTES = 1 << 20
+STDIN_RECENT_BYTES = 512 << 10  # above what edge and sandbox can hold on their way
 OUTPUT_LIMIT_BYTES = 10 << 20
 WAIT_STEP_SECONDS = 50
 
@@ -87,6 +89,7 @@ class Process:
         self._reading = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._stdin_offset = 0
+        self._stdin_recent = b""
 
     # --- what is known ------------------------------------------------------
     @property
@@ -363,43 +366,53 @@ class Process:
                 pass
 
     async def _write_piece(self, piece: bytes, eof: bool) -> None:
-        """One POST; after a lost one, asks how far it got and sends the rest."""
-        base, end = self._stdin_offset, self._stdin_offset + len(piece)
-        attempt, began = 0, time.monotonic()
+        """One POST. After a lost one, asks how far it got and sends on from there.
+        That may lie before this piece (what the edge had taken can be lost with its
+        connection to the sandbox), so the last bytes sent are kept."""
+        held = self._stdin_recent + piece
+        start = self._stdin_offset - len(self._stdin_recent)
+        end = start + len(held)
+        at, attempt, began = self._stdin_offset, 0, time.monotonic()
         while True:
-            rest = piece[self._stdin_offset - base :]
             try:
-                answer = await self._post_stdin(rest, eof)
+                answer = await self._post_stdin(at, held[at - start :], eof)
             except DSecError as e:
-                if not may_repeat(e, safe=True) or time.monotonic() - began > RECONNECT_SECONDS:
+                if time.monotonic() - began > RECONNECT_SECONDS or not self._resumable(e):
                     raise
                 await pause(e, attempt)
                 attempt += 1
-                self._stdin_offset = min(max(base, (await self.refresh()).stdin_offset), end)
+                at = (await self.refresh()).stdin_offset
+                if not start <= at <= end:
+                    raise ConnectionLost("standard input was lost with the sandbox's connection") from None
                 continue
-            self._stdin_offset = max(self._stdin_offset, int(answer.get("offset", 0)))
-            if self._stdin_offset >= end:
-                return
+            at = int(answer.get("offset", 0))
+            if at >= end:
+                break
             if answer.get("closed"):
                 raise StdinClosed("the command has closed its standard input")
-            if int(answer.get("offset", 0)) <= base + len(piece) - len(rest):
-                raise BadResponse("the server took no byte of standard input and gave no reason")
+            raise BadResponse("the server took part of the standard input and gave no reason")
+        self._stdin_offset = end
+        self._stdin_recent = held[-STDIN_RECENT_BYTES:]
 
-    async def _post_stdin(self, rest: bytes, eof: bool) -> Dict[str, Any]:
+    @staticmethod
+    def _resumable(error: DSecError) -> bool:
+        """WrongState: an upload of ours whose end the server has not noticed yet.
+        BadField: the server is behind the offset that it had acknowledged."""
+        return may_repeat(error, safe=True) or isinstance(error, (WrongState, BadField))
+
+    async def _post_stdin(self, at: int, rest: bytes, eof: bool) -> Dict[str, Any]:
         try:
             response = await self._api.open(
                 "POST",
                 exec_path(self.sandbox_id, self.id, "/stdin"),
-                query=(("offset", self._stdin_offset), ("eof", eof)),
+                query=(("offset", at), ("eof", eof)),
                 body=rest,
                 content_type="application/octet-stream",
                 timeout=None,  # the program decides when it reads
             )
             answer = await response.json()
-        except (WrongState, Conflict, ExecNotFound):
-            if (await self.refresh()).finished:
-                raise StdinClosed("the command has ended") from None
-            raise
+        except (Conflict, ExecNotFound):
+            raise StdinClosed("the command has ended or closed its standard input") from None
         return answer if isinstance(answer, dict) else {}
 
     # --- control ------------------------------------------------------------

@@ -254,6 +254,7 @@ class Stdin(ScriptedTest):
         self.eof = asyncio.Event()
         self.lose_every = options.get("lose_every", 0)
         self.close_after = options.get("close_after", 1 << 60)
+        self.forget_at, self.busy_at = options.get("forget_at"), options.get("busy_at")
         self.posts = 0
 
         async def script(request, wire):
@@ -274,7 +275,17 @@ class Stdin(ScriptedTest):
 
     async def stdin(self, request, wire):
         self.posts += 1
+        if self.posts == self.forget_at:  # what had been acknowledged is gone
+            del self.received[-300000:]
+        if int(request.query["offset"]) > len(self.received):
+            await request.body()
+            await wire.error("bad_field", 400)
+            return
         self.assertEqual(int(request.query["offset"]), len(self.received))
+        if self.posts == self.busy_at:
+            await request.body()
+            await wire.error("wrong_state", 409, retry=True)
+            return
         got = 0
         async for piece in request.pieces():
             self.received += piece
@@ -315,6 +326,13 @@ class Stdin(ScriptedTest):
 
         await sb.run_shell("cat", stdin=source())
         self.assertEqual(bytes(self.received), data)
+
+    async def test_server_that_fell_behind_and_a_busy_one(self):
+        data = b"".join(b"%08d" % i for i in range(500000))
+        for options in ({"forget_at": 3}, {"busy_at": 2}, {"forget_at": 2, "busy_at": 4}):
+            sb = await self.endpoint(**options)
+            await sb.run_shell("cat", stdin=data)
+            self.assertEqual(bytes(self.received), data)
 
     async def test_program_that_stops_reading(self):
         sb = await self.endpoint(close_after=1000)
