@@ -106,10 +106,12 @@ static int make_image(int state_fd, const char *state_dir, uint64_t size, int *r
 static int mount_device(const char *device, const char *dir)
 {
 	/* nobarrier: nothing in it outlives a crash of the machine. discard: what
-	 * a deleted share held goes back to the host's file system. */
+	 * a deleted share held goes back to the host's file system. commit: a removed
+	 * file counts against its share until then (or until the share runs into its
+	 * limit, which commits at once). */
 	uint64_t deadline = now_mono_ms() + MOUNT_RETRY_MS;
 	for (;;) {
-		if (mount(device, dir, "btrfs", MS_NOATIME, "nobarrier,discard=async,commit=60") == 0)
+		if (mount(device, dir, "btrfs", MS_NOATIME, "nobarrier,discard=async,commit=10") == 0)
 			return 0;
 		if (errno != EBUSY || now_mono_ms() > deadline)
 			return -errno;

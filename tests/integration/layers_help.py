@@ -48,24 +48,28 @@ def sandbox_id():
     return "sb-e0-" + "".join(random.choice(string.ascii_lowercase + "234567") for _ in range(26))
 
 
+def hold_until_killed():
+    """In a child: also ends with its parent, so that a failed test leaves nothing."""
+    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    while True:
+        signal.pause()
+
+
 class UserNamespace:
     """A user namespace with 65,536 ids from `base`, held by a sleeping child."""
 
     def __init__(self, base=0x70000000):
         self.base = base
         ready_r, ready_w = os.pipe()
-        self.hold_r, self.hold_w = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                os.close(self.hold_w)
                 check(libc.unshare(CLONE_NEWUSER), "unshare")
                 os.write(ready_w, b"x")
-                os.read(self.hold_r, 1)
+                hold_until_killed()
             finally:
                 os._exit(0)
         os.close(ready_w)
-        os.close(self.hold_r)
         os.read(ready_r, 1)
         os.close(ready_r)
         for kind in ("uid_map", "gid_map"):
@@ -75,7 +79,7 @@ class UserNamespace:
 
     def close(self):
         os.close(self.fd)
-        os.close(self.hold_w)
+        os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
 
@@ -92,7 +96,11 @@ class Client:
     def __init__(self, path):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.settimeout(20)
-        self.sock.connect(path)
+        try:
+            self.sock.connect(path)
+        except OSError:
+            self.sock.close()
+            raise
         self.token = 0
 
     def send(self, op, sandbox="", layers=(), disk=64 << 20, base=0, fd=None, version=1):
@@ -151,9 +159,9 @@ class Mounter:
         return os.path.join(self.dir, "volume.img")
 
     def start(self):
-        self.proc = subprocess.Popen([program("dsec-mounter"), "--run-dir", self.dir, "--state-dir", self.dir,
-                                      "--layer-dir", self.layer_dir, *self.args],
-                                     stderr=open(os.path.join(self.dir, "log"), "ab"))
+        with open(os.path.join(self.dir, "log"), "ab") as log:
+            self.proc = subprocess.Popen([program("dsec-mounter"), "--run-dir", self.dir, "--state-dir", self.dir,
+                                          "--layer-dir", self.layer_dir, *self.args], stderr=log)
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline and self.proc.poll() is None:
             try:
@@ -203,31 +211,61 @@ def wait_until(what, seconds=10):
     return what()
 
 
-def run_inside(userns, mount_fd, script, timeout=60):
-    """Runs a shell script as root of userns with mount_fd as its root file system."""
-    out_r, out_w = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.dup2(out_w, 1)
-            os.dup2(out_w, 2)
-            check(libc.unshare(CLONE_NEWNS), "unshare")
-            check(libc.mount(None, b"/", None, 0x4000 | 0x40000, None), "private")
-            # move_mount(2) is 429 on every architecture.
-            check(libc.syscall(429, mount_fd, b"", -100, b"/mnt", 4), "move_mount")
-            os.chroot("/mnt")
-            os.chdir("/")
-            check(libc.setns(userns.fd, CLONE_NEWUSER), "setns")
-            os.setgroups([])
-            os.setresgid(0, 0, 0)
-            os.setresuid(0, 0, 0)
-            os.execve("/bin/sh", ["sh", "-c", script], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
-        except BaseException as error:
-            os.write(2, repr(error).encode())
-        finally:
-            os._exit(127)
-    os.close(out_w)
-    with os.fdopen(out_r, "rb") as f:
-        text = f.read().decode(errors="replace")
-    _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status), text
+class Root:
+    """A prepared mount in use: attached in a mount namespace that a child holds."""
+
+    def __init__(self, userns, mount_fd_take):
+        self.userns = userns
+        ready_r, ready_w = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                check(libc.unshare(CLONE_NEWNS), "unshare")
+                check(libc.mount(None, b"/", None, 0x4000 | 0x40000, None), "private")
+                # move_mount(2) is 429 on every architecture.
+                check(libc.syscall(429, mount_fd_take, b"", -100, b"/mnt", 4), "move_mount")
+                os.close(mount_fd_take)
+                os.write(ready_w, b"x")
+                hold_until_killed()
+            finally:
+                os._exit(0)
+        os.close(mount_fd_take)
+        os.close(ready_w)
+        ok = os.read(ready_r, 1)
+        os.close(ready_r)
+        if not ok:
+            raise OSError("the mount could not be attached")
+        self.ns = os.open(f"/proc/{self.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+
+    def run(self, script):
+        """A shell script as root of the user namespace: (exit status, output)."""
+        out_r, out_w = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.dup2(out_w, 1)
+                os.dup2(out_w, 2)
+                check(libc.setns(self.ns, CLONE_NEWNS), "setns")
+                os.chroot("/mnt")
+                os.chdir("/")
+                check(libc.setns(self.userns.fd, CLONE_NEWUSER), "setns")
+                os.setgroups([])
+                os.setresgid(0, 0, 0)
+                os.setresuid(0, 0, 0)
+                os.execve("/bin/sh", ["sh", "-c", script], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+            except BaseException as error:
+                os.write(2, repr(error).encode())
+            finally:
+                os._exit(127)
+        os.close(out_w)
+        with os.fdopen(out_r, "rb") as f:
+            text = f.read().decode(errors="replace")
+        _, status = os.waitpid(pid, 0)
+        return os.waitstatus_to_exitcode(status), text
+
+    def close(self):
+        if self.pid:
+            os.close(self.ns)
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.pid = 0
