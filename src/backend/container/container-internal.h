@@ -13,7 +13,10 @@
 #include "layer/mounter_ipc.h"
 
 #define CONTAINER_SLOTS_MAX CGROUP_SLOTS_MAX
-#define CONTAINER_ID_BASE 0x70000000u  /* + slot * 65536: ids inside */
+/* Ids inside: + slot * 65536, above what systemd-nspawn picks from. From slot 4096 on
+ * they pass 2^31, where two kernel interfaces end: a terminal's group is then its
+ * opener's instead of tty, and ping without CAP_NET_RAW is refused. */
+#define CONTAINER_ID_BASE 0x70000000u
 #define CONTAINER_OUTER_ID 0xF0000000u /* + slot: chronus */
 #define CONTAINER_SPAWNERS_MAX 64
 #define CONTAINER_MAKING_MAX 8      /* slots made at once */

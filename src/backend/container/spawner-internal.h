@@ -40,6 +40,7 @@ struct spawn_result {
 #define ROOT_MASK_FILE "/mask/file"
 #define ROOT_MASK_DIR "/mask/dir"
 #define ROOT_CPU "/cpu"
+#define ROOT_NETNS "/netns" /* pins the network namespace that ROOT_SYS shows */
 
 int spawner_root_setup(struct spawner *s, const char *run_dir, const char **ret_step);
 int spawner_root_cpus(struct spawner *s, uint32_t cpus); /* makes ROOT_CPU/N when absent */

@@ -44,12 +44,13 @@ static int add_event(struct spawner *s, int fd, uint64_t data)
 	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-static void client_close(int fd)
+static void client_close(struct spawner *s, int fd)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(clients); i++)
 		if (clients[i] == fd) {
 			clients[i] = -1;
 			spawner_slot_client_gone(fd);
+			epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, fd, NULL); /* see helper_ended */
 			base_close(fd);
 		}
 }
@@ -72,7 +73,7 @@ void spawner_reply_to(struct spawner *s, int client, const struct spawner_reply 
 	/* Full: the client stopped reading. It finds the connection closed and
 	 * treats what was outstanding as lost, as after our death. */
 	if (send_fds(client, reply, sizeof(*reply), fds, n) < 0)
-		client_close(client);
+		client_close(s, client);
 }
 
 /* Sorts the packet's descriptors by their bits. false: counts do not agree. */
@@ -139,7 +140,7 @@ static void client_read(struct spawner *s, int client)
 	if (!ok) {
 		if (got)
 			log_warn("a packet that is no request of this build: connection closed");
-		client_close(client);
+		client_close(s, client);
 	}
 }
 

@@ -23,6 +23,7 @@
 #include "base/fdio.h"
 #include "kernel/cpuinfo.h"
 #include "kernel/mounts.h"
+#include "kernel/namespaces.h"
 
 #define ATTR_LOCKED (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 
@@ -74,18 +75,28 @@ static int make_tree(int root)
 	if (mkdirat(root, "mask/dir", 0555) < 0)
 		return -errno;
 	_cleanup_close_ int file = openat(root, "mask/file", O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
-	return file < 0 ? -errno : make_devices(root);
+	_cleanup_close_ int netns = openat(root, "netns", O_CREAT | O_WRONLY | O_CLOEXEC, 0400);
+	return file < 0 || netns < 0 ? -errno : make_devices(root);
 }
 
-/* Which network namespace a sysfs shows is fixed when it is made. */
-static int sysfs_of_empty_netns(int proc_fd)
+/* Which network namespace a sysfs shows is fixed when it is made. The sysfs alone
+ * does not keep that namespace alive, a mount of its file does, also in the copies
+ * that outlive the spawner: *ret_netns. */
+static int sysfs_of_empty_netns(int proc_fd, int *ret_netns)
 {
 	_cleanup_close_ int own = openat(proc_fd, "self/ns/net", O_RDONLY | O_CLOEXEC);
 	if (own < 0 || unshare(CLONE_NEWNET) < 0)
 		return -errno;
 	_cleanup_close_ int fd = mount_new("sysfs", NULL, ATTR_LOCKED);
+	_cleanup_close_ int netns = open_tree(proc_fd, "self/ns/net", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	if (netns < 0)
+		return -errno;
+	int r = netns_loopback_up();
 	if (setns(own, CLONE_NEWNET) < 0)
 		return -errno;
+	if (r < 0)
+		return r;
+	*ret_netns = TAKE_FD(netns);
 	return TAKE_FD(fd);
 }
 
@@ -139,7 +150,8 @@ int spawner_root_setup(struct spawner *s, const char *run_dir, const char **ret_
 	if ((r = make_tree(root)) < 0)
 		return r;
 	*ret_step = "mount the sysfs template";
-	_cleanup_close_ int sys = sysfs_of_empty_netns(s->proc_fd);
+	_cleanup_close_ int netns = -1;
+	_cleanup_close_ int sys = sysfs_of_empty_netns(s->proc_fd, &netns);
 	if (sys < 0)
 		return sys;
 	*ret_step = "enter the empty root";
@@ -150,6 +162,8 @@ int spawner_root_setup(struct spawner *s, const char *run_dir, const char **ret_
 		       MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 	if (!r)
 		r = mount_attach(sys, AT_FDCWD, ROOT_SYS);
+	if (!r)
+		r = mount_attach(netns, AT_FDCWD, ROOT_NETNS);
 	if (!r)
 		r = mask_sysfs();
 	if (r < 0)

@@ -135,6 +135,7 @@ int spawner_slot_begin(struct spawner *s, int client, const struct spawner_reque
 		r = watch(s, pidfd, EV(EV_HELPER_ENDS, index));
 	if (r < 0) {
 		pidfd_kill(pidfd, SIGKILL);
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, ours, NULL);
 		j->used = false;
 		return r;
 	}
@@ -202,6 +203,10 @@ static void helper_ended(struct spawner *s, struct slot_job *j)
 	for (int i = 0; i < 3; i++)
 		base_closep(&j->ns[i]);
 	base_closep(&j->sock);
+	/* A helper that was cloned meanwhile holds copies of our descriptors until it
+	 * ends: closing alone would leave the registration, and its next event would
+	 * hit the job that has this number by then. */
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, j->pidfd, NULL);
 	base_closep(&j->pidfd);
 	j->used = false;
 }
