@@ -80,13 +80,15 @@ class Platform:
 
     def start(self):
         """Starts (or restarts, on the same state directory) and waits until it is ready."""
+        old = set(self.pids("apiserver"))  # of a supervisor that was killed: the new one replaces it
         with open(self.log_path, "ab") as log:
             self.up = subprocess.Popen(
                 [find_program("dsecd"), "up", "--state-dir", str(self.state),
                  "--listen", f"127.0.0.1:{self.port}", *self.up_args],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.client = Client("127.0.0.1", self.port, None)
-        wait_until("platform ready", START_TIMEOUT_S, self._is_ready)
+        wait_until("platform ready", START_TIMEOUT_S,
+                   lambda: self._is_ready() and not old & set(self.pids("apiserver")))
         self.client.key = (self.state / "api-key").read_text().strip()
         leaks.remember(self.state, os.environ.get("DSEC_TEST_TMP"))
         return self
