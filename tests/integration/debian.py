@@ -1,20 +1,20 @@
 """Tests that need a real Debian inside: one base made by mmdebstrap, kept in the build directory.
 
-The first use takes about 40 s; DebianTest.sandbox() then uses the layer debian@1 (python3, procps, sudo).
+The first use takes about 40 s; DebianTest.sandbox() then uses the layer debian@1 (python3, procps, sudo, util-linux).
 """
 import os
 import subprocess
 
 from harness import BUILD, PlatformTest
 
-PACKAGES = "python3-minimal,procps,sudo,util-linux"
+PACKAGES = "python3,procps,sudo,util-linux"
 
 
 def debian_tar():
     """Path of the tar; made once a build directory, whole or not at all."""
     folder = BUILD / "test-cache"
     folder.mkdir(exist_ok=True)
-    path = folder / "debian.tar"
+    path = folder / "debian-1.tar"  # another list of packages: another number
     if not path.exists():
         part = folder / f"debian.tar.{os.getpid()}"
         subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", "--format=tar",
