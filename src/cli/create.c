@@ -1,0 +1,55 @@
+/* create.c: `dsec create`: a sandbox that stays; prints its id. */
+#include "cli/create_args.h"
+#include "cli/verbs.h"
+
+static int create_run(int argc, char **argv)
+{
+	static const struct option table[] = { COMMON_LONG, CREATE_LONG, { "user", required_argument, NULL, 'u' },
+					       { "cwd", required_argument, NULL, 'w' }, { 0 } };
+	struct common c = { .verb = &verb_create };
+	struct create_args a = { 0 };
+	struct pairs env = { 0 };
+	for (int o; (o = getopt_long(argc, argv, "he:u:w:", table, NULL)) >= 0;) {
+		int r = create_args_take(&a, c.verb, o);
+		if (r == 1 && o == 'e') {
+			if (env.n == CLI_ENV_MAX || !parse_pair(optarg, true, &env.items[env.n]))
+				return usage_error(c.verb, "-e wants K=V, or the name of a variable that is set, not \"%s\"", optarg);
+			env.n++;
+		} else if (r == 1 && o == 'u')
+			a.o.user = optarg;
+		else if (r == 1 && o == 'w')
+			a.o.cwd = optarg;
+		else if (r == 1 && (r = common_option(&c, o)) >= 0)
+			return r;
+		else if (r == EXIT_USAGE)
+			return r;
+	}
+	if (optind < argc)
+		return usage_error(c.verb, "\"%s\" is not understood", argv[optind]);
+	if (create_args_done(&a, c.verb))
+		return EXIT_USAGE;
+	a.o.env = env.items;
+	a.o.n_env = env.n;
+	struct dsec_client *client = open_client(&c);
+	struct dsec_sandbox *s = NULL;
+	struct dsec_error e;
+	if (!client)
+		return EXIT_FAILED;
+	int status = 0;
+	if (dsec_sandbox_create(client, &a.o, &s, &e) < 0)
+		status = fail(&c, &e, EXIT_FAILED);
+	else
+		puts(c.json ? s->json : s->id);
+	dsec_sandbox_free(s);
+	dsec_client_free(client);
+	return status;
+}
+
+const struct verb verb_create = {
+	"create", create_run, "make a sandbox that stays, print its id",
+	"usage: dsec create --env E [OPTIONS]\n\n" CREATE_HELP
+	"  -u, --user U        who commands run as by default: NAME, NAME:GROUP, UID or UID:GID\n"
+	"  -w, --cwd DIR       where they run by default\n"
+	"  -e K=V              variable of every command; K alone passes this shell's value\n"
+	"  --json              print the sandbox as the server tells it\n"
+};
