@@ -135,6 +135,22 @@ int layer_table_forget(struct layer_table *t, const char *digest)
 	return 0;
 }
 
+unsigned layer_table_sweep(struct layer_table *t)
+{
+	unsigned dropped = 0;
+	size_t it = 0;
+	struct layer_mount *m;
+	while ((m = hashmap_next(&t->by_digest, &it))) {
+		char image[PATH_MAX];
+		if (layer_image_path(t->layer_dir, m->digest, image, sizeof(image), NULL) != -ENOENT)
+			continue;
+		hashmap_remove(&t->by_digest, m->digest);
+		drop(t, m);
+		dropped++;
+	}
+	return dropped;
+}
+
 const char *layer_table_describe(const struct layer_table *t)
 {
 	struct layer_table *w = (struct layer_table *)t; /* the text is a cache of the counts */

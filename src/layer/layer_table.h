@@ -18,4 +18,7 @@ void layer_table_free(struct layer_table *t); /* unmounts all */
 int layer_table_get(struct layer_table *t, const char *digest, int *ret_mount_fd, struct dsec_error *e);
 /* -EBUSY when used within LAYER_FORGET_IDLE_MS; absent is success. */
 int layer_table_forget(struct layer_table *t, const char *digest);
+/* Drops the mounts of layers that were removed from the store: they would keep
+ * the space. To be called now and then. How many. */
+unsigned layer_table_sweep(struct layer_table *t);
 const char *layer_table_describe(const struct layer_table *t);

@@ -5,7 +5,7 @@
  * tmpfs over S/mnt carries the mount points; S itself is never written for them.
  *
  * Everything is done at once on one thread: an answer takes 0.1 to 0.3 ms
- * (docs/decisions/0204-mounter-single-thread.md), so requests are answered in
+ * (docs/decisions/0203-mounter-one-thread.md), so requests are answered in
  * the order they came, a sandbox's ones too, and RECONCILE needs no barrier.
  */
 #include "layer/mounter.h"
@@ -104,6 +104,11 @@ void mounter_close(struct mounter *m)
 	free(m->base);
 	free(m->scratch);
 	free(m);
+}
+
+void mounter_tick(struct mounter *m)
+{
+	layer_table_sweep(m->layers);
 }
 
 static int prepare(struct mounter *m, const struct mounter_request *q, int userns, int *ret_fd, struct dsec_error *e)

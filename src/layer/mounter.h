@@ -19,6 +19,10 @@ struct mounter_options { /* borrowed */
 int mounter_open(const struct mounter_options *o, struct mounter **ret, struct dsec_error *e);
 void mounter_close(struct mounter *m); /* unmounts everything of ours */
 
+/* Housekeeping, every MOUNTER_TICK_MS. */
+#define MOUNTER_TICK_MS 30000
+void mounter_tick(struct mounter *m);
+
 /* Answers one request. fd: the request's descriptor or -1, borrowed. *ret_fd: the
  * reply's descriptor or -1, the caller's. `reply` is always complete. */
 void mounter_handle(struct mounter *m, const struct mounter_request *q, int fd, struct mounter_reply *reply,

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fdio.h"
 #include "base/log.h"
 #include "layer/mounter.h"
@@ -122,9 +123,15 @@ static void accept_clients(struct server *s)
 
 static int serve(struct server *s)
 {
+	uint64_t next_tick = now_mono_ms() + MOUNTER_TICK_MS;
 	for (;;) {
 		struct epoll_event events[EVENTS_MAX];
-		int n = epoll_wait(s->epoll, events, EVENTS_MAX, -1);
+		uint64_t now = now_mono_ms();
+		if (now >= next_tick) {
+			mounter_tick(s->mounter);
+			next_tick = now + MOUNTER_TICK_MS;
+		}
+		int n = epoll_wait(s->epoll, events, EVENTS_MAX, (int)(next_tick - MIN(now, next_tick)));
 		if (n < 0 && errno != EINTR)
 			return -errno;
 		for (int i = 0; i < n; i++) {

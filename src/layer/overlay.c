@@ -50,7 +50,7 @@ static int clone_idmapped(int dirfd, int userns, int *ret)
 	return 0;
 }
 
-/* Options that do not name directories. Why each: docs/decisions/overlay-options.md */
+/* Options that do not name directories. Why each: docs/decisions/0201 */
 static int set_options(int fs)
 {
 	static const char *const options[][2] = {

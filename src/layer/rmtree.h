@@ -1,8 +1,8 @@
 /* rmtree.h: removes a tree below a directory descriptor.
  *
  * Used by the importer and the store. Never follows a symbolic link, never
- * leaves the file system it starts on, and is bounded in open descriptors by
- * the depth, not the size. Absent is success.
+ * uses more open descriptors than the tree is deep (2,048 at most). A mount
+ * point in the way stops it with EBUSY. Absent is success.
  */
 #pragma once
 

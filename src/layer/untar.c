@@ -236,7 +236,7 @@ static int copy_content(struct untar *u, int fd, int64_t size)
 		}
 	}
 	if (r != ARCHIVE_EOF)
-		return -EBADMSG;
+		return *u->stop ? -EINTR : -EBADMSG;
 	return ftruncate(fd, size) < 0 ? -errno : 0; /* a hole at the end */
 }
 
@@ -303,6 +303,15 @@ static bool below_dev(const char *path)
 	return !strncmp(path, "dev/", 4);
 }
 
+static int archive_failed(struct untar *u)
+{
+	if (*u->stop)
+		return dsec_error_set(u->e, -EINTR, DSEC_E_DEADLINE, "the import was stopped");
+	const char *why = archive_error_string(u->archive);
+	return dsec_error_set(u->e, -EBADMSG, DSEC_E_BAD_REQUEST,
+			      "the body is not a whole tar stream (plain, gzip or zstd): %.200s", why ? why : "unknown");
+}
+
 static int make_entry(struct untar *u, struct archive_entry *entry, char *path)
 {
 	mode_t type = archive_entry_filetype(entry);
@@ -333,6 +342,8 @@ static int make_entry(struct untar *u, struct archive_entry *entry, char *path)
 		default: r = -EBADMSG;
 		}
 	}
+	if (r == -EINTR)
+		return archive_failed(u);
 	if (r == -EBADMSG)
 		return dsec_error_set(u->e, r, DSEC_E_BAD_REQUEST, "the tar stream is broken at %.200s", path);
 	if (r == -EFBIG)
@@ -361,15 +372,6 @@ static la_ssize_t read_more(struct archive *a, void *user, const void **ret)
 			return ARCHIVE_FATAL;
 		}
 	}
-}
-
-static int archive_failed(struct untar *u)
-{
-	if (*u->stop)
-		return dsec_error_set(u->e, -EINTR, DSEC_E_DEADLINE, "the import was stopped");
-	const char *why = archive_error_string(u->archive);
-	return dsec_error_set(u->e, -EBADMSG, DSEC_E_BAD_REQUEST,
-			      "the body is not a whole tar stream (plain, gzip or zstd): %.200s", why ? why : "unknown");
 }
 
 static int unpack_all(struct untar *u)
