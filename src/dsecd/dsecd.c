@@ -7,15 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/cleanup.h"
-#ifdef HAVE_CONTROL
 #include "control/apiserver_main.h"
-#endif
-#ifdef HAVE_EDGE
 #include "edge/edge_main.h"
-#endif
-#ifdef HAVE_LAYER_IMPORT
 #include "layer/import_main.h"
-#endif
 #include "dsecd/supervisor.h"
 
 static int version_main(int argc, char **argv)
@@ -34,15 +28,9 @@ static const struct role {
 	{ "up", supervisor_main, "start the platform on this machine and keep it running" },
 	{ "down", down_main, "end it, with every sandbox" },
 	{ "cleanup", cleanup_main, "remove what a dead platform left in the kernel" },
-#ifdef HAVE_CONTROL
 	{ "apiserver", apiserver_main, "serve the HTTP API (started by up)" },
-#endif
-#ifdef HAVE_EDGE
 	{ "edge", edge_main, "own this machine's sandboxes (started by up)" },
-#endif
-#ifdef HAVE_LAYER_IMPORT
 	{ "layer-import", layer_import_main, "tar stream on standard input to a layer (started by apiserver)" },
-#endif
 	{ "version", version_main, "print the version" },
 	{ "help", help_main, "this" },
 };
