@@ -82,7 +82,7 @@ static void create_new(struct call *c, Dsec__Edge__Create *spec_take)
 	ttl_touch(&sb->ttl, now_mono_ms());
 	r = record_intent(sb);
 	if (r < 0) {
-		dsec_error_errno(&e, r, "the edge cannot write down the create");
+		record_error(&e, r, "the create");
 		sandbox_free(sb);
 		call_fail_error(c, &e);
 		return;
@@ -224,7 +224,7 @@ void call_set_ttl(struct call *c)
 	if (r < 0) {
 		struct dsec_error e;
 		sb->ttl = before;
-		dsec_error_errno(&e, r, "the edge cannot write down the new ttl");
+		record_error(&e, r, "the new ttl");
 		call_fail_error(c, &e);
 		return;
 	}

@@ -8,6 +8,8 @@
  * N1 Any call out of here (sandbox_*, peer callbacks) may free the channel. After
  *    one, nothing of it is touched unless `alive` said that it still exists.
  * N2 peer->stream is non-zero exactly while the peer is on ch->peers.
+ * N3 ch->used is on node->channels exactly while ch->conn is not NULL. Without a
+ *    connection the channel either sleeps or its timer runs.
  */
 #include "edge/channel.h"
 #include <errno.h>
@@ -25,10 +27,12 @@ struct channel {
 	struct sandbox *sb;
 	struct conn *conn; /* NULL: down */
 	struct peer hello;
-	struct link peers; /* all but hello */
+	struct link peers; /* hello too */
+	struct link used;  /* in node->channels */
 	uv_timer_t timer;  /* retry, or the hello deadline */
 	uint64_t lost_since, retry_ms;
 	bool ready, last_words;
+	bool sleeping; /* closed for being idle */
 };
 
 static void connect_again(struct channel *ch);
@@ -210,12 +214,64 @@ static void disk_usage(struct channel *ch, uint32_t token)
 
 static void down(struct channel *ch);
 
+/* Closes our end; no callback comes. */
+static void disconnect(struct channel *ch)
+{
+	conn_close(TAKE_PTR(ch->conn));
+	list_drop(&ch->used);
+	ch->sb->node->n_channels--;
+}
+
+/* --- few descriptors --- */
+
+static bool idle(const struct channel *ch)
+{
+	const struct link *first = ch->peers.next;
+	return ch->ready && !ch->sb->execs_running && first == &ch->hello.link && first->next == &ch->peers;
+}
+
+static void fall_asleep(struct channel *ch)
+{
+	peer_detach(&ch->hello);
+	disconnect(ch);
+	ch->ready = false;
+	ch->sleeping = true;
+}
+
+/* The least recently used idle one goes; if all are busy, one more is open. */
+static void make_room(struct node *n)
+{
+	if (n->n_channels <= n->max_channels)
+		return;
+	list_for_each(ch, &n->channels, struct channel, used)
+		if (idle(ch)) {
+			fall_asleep(ch);
+			return;
+		}
+}
+
+bool channel_use(struct channel *ch)
+{
+	if (!ch)
+		return false;
+	if (ch->sleeping) {
+		ch->sleeping = false;
+		ch->lost_since = now_mono_ms();
+		connect_again(ch);
+	}
+	if (ch->conn) {
+		list_drop(&ch->used);
+		list_append(&ch->sb->node->channels, &ch->used);
+	}
+	return ch->ready;
+}
+
 static void hello_reply(struct channel *ch, const Dsec__Chronus__HelloReply *reply)
 {
 	if (reply->protocol != CHRONUS_PROTOCOL) {
 		log_error("%s: chronus speaks protocol %u, this edge %d", ch->sb->id, reply->protocol,
 			  CHRONUS_PROTOCOL);
-		conn_close(TAKE_PTR(ch->conn));
+		disconnect(ch);
 		down(ch);
 		return;
 	}
@@ -258,7 +314,7 @@ static void on_ready(struct conn *c, void *user)
 	open.what_case = DSEC__CHRONUS__CHRONUS_OPEN__WHAT_HELLO;
 	open.hello = &hello;
 	if (peer_open(&ch->hello, ch, &open) < 0) {
-		conn_close(TAKE_PTR(ch->conn));
+		disconnect(ch);
 		down(ch);
 	}
 }
@@ -281,7 +337,7 @@ static void on_event(struct conn *c, const struct aether_event *ev, void *user)
 	if (ev->type == AETHER_EV_RESET) {
 		peer_detach(p);
 		if (p == &ch->hello) {
-			conn_close(TAKE_PTR(ch->conn));
+			disconnect(ch);
 			down(ch);
 			return;
 		}
@@ -294,7 +350,6 @@ static void down(struct channel *ch)
 {
 	struct peer *p;
 	struct sandbox *sb = ch->sb;
-	ch->conn = NULL;
 	ch->ready = false;
 	peer_detach(&ch->hello);
 	while ((p = list_first(&ch->peers, struct peer, link))) {
@@ -317,6 +372,9 @@ static void on_down(struct conn *c, int err, void *user)
 {
 	struct channel *ch = user;
 	log_debug("%s: chronus's connection ended: %s", ch->sb->id, err ? strerror(-err) : "end of file");
+	ch->conn = NULL;
+	list_drop(&ch->used);
+	ch->sb->node->n_channels--;
 	down(ch);
 }
 
@@ -330,7 +388,7 @@ static void on_timer(uv_timer_t *h)
 		return;
 	}
 	if (ch->conn) { /* connected, greeted perhaps, but no HelloReply */
-		conn_close(TAKE_PTR(ch->conn));
+		disconnect(ch);
 		down(ch);
 		return;
 	}
@@ -347,6 +405,9 @@ static void connect_again(struct channel *ch)
 		down(ch);
 		return;
 	}
+	ch->sb->node->n_channels++;
+	list_append(&ch->sb->node->channels, &ch->used);
+	make_room(ch->sb->node);
 	uv_timer_start(&ch->timer, on_timer, CHANNEL_HELLO_DEADLINE_MS, 0);
 }
 
@@ -359,6 +420,7 @@ int channel_new(struct sandbox *sb, struct channel **ret)
 	ch->retry_ms = CHANNEL_RETRY_MIN_MS;
 	ch->lost_since = now_mono_ms();
 	list_init(&ch->peers);
+	list_init(&ch->used);
 	peer_init(&ch->hello, hello_event, hello_lost);
 	uv_timer_init(sb->node->loop, &ch->timer);
 	ch->timer.data = ch;
@@ -377,7 +439,8 @@ void channel_free(struct channel *ch)
 	struct peer *p;
 	if (!ch)
 		return;
-	conn_close(TAKE_PTR(ch->conn));
+	if (ch->conn)
+		disconnect(ch);
 	peer_detach(&ch->hello);
 	while ((p = list_first(&ch->peers, struct peer, link))) {
 		peer_detach(p);

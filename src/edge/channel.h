@@ -20,6 +20,7 @@
 #define CHANNEL_LOST_MAX_MS (30 * 1000)       /* PID 1 lives but cannot be reached: stop */
 #define CHANNEL_RETRY_MIN_MS 20
 #define CHANNEL_RETRY_MAX_MS 1000
+#define CHANNELS_MIN 256 /* connections kept however few descriptors there are */
 
 struct sandbox;
 struct channel;
@@ -37,6 +38,9 @@ int channel_new(struct sandbox *sb, struct channel **ret); /* and connects */
 /* Closes; every peer is told `lost`. No callback follows. NULL accepted. */
 void channel_free(struct channel *ch);
 bool channel_ready(const struct channel *ch);  /* NULL: false */
+/* It is about to be used: true if it is ready now; else it gets ready (one that
+ * was closed for being idle is connected again). NULL: false. */
+bool channel_use(struct channel *ch);
 bool channel_closed(const struct channel *ch); /* the last connection is down */
 /* PID 1 is dead: what is still in the socket is read, nothing is retried. */
 void channel_last_words(struct channel *ch);

@@ -15,12 +15,15 @@
 #include <sys/resource.h>
 #include "base/clock.h"
 #include "base/log.h"
+#include "edge/channel.h"
 #include "edge/exec.h"
 #include "edge/record.h"
 #include "edge/recover.h"
 #include "edge/sandbox.h"
 
 #define TICK_MS 1000
+#define SNAPSHOT_TICK_MS 20
+#define FDS_RESERVED 4096 /* pools, spools, clients: see raise_fd_limit */
 #define SHUTDOWN_MAX_MS (30 * 1000)
 #define LEAVE_MAX_MS 3000
 #define POOL_DEFAULT 16
@@ -95,13 +98,19 @@ static int parse(struct node *n, int argc, char **argv)
 	return 1;
 }
 
-static void raise_fd_limit(void)
+/* A live sandbox takes one descriptor for its pidfd; what remains may be
+ * connections to chronus. Beyond that the idle ones are closed, and made again
+ * when they are needed. */
+static void raise_fd_limit(struct node *n)
 {
-	struct rlimit l;
+	struct rlimit l = { 1024, 1024 };
 	if (getrlimit(RLIMIT_NOFILE, &l) == 0) {
 		l.rlim_cur = l.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &l);
 	}
+	rlim_t taken = n->max_sandboxes + FDS_RESERVED;
+	n->max_channels = l.rlim_cur > taken + CHANNELS_MIN ? (uint32_t)MIN(l.rlim_cur - taken, (rlim_t)n->max_sandboxes)
+							    : CHANNELS_MIN;
 }
 
 /* --- the end --- */
@@ -195,11 +204,9 @@ static void on_tick(uv_timer_t *h)
 {
 	struct node *n = h->data;
 	exec_check_starting(n, now_mono_ms());
-	if (journal_wants_rewrite(n->journal)) {
-		int r = record_compact(n, n->loop);
-		if (r < 0)
-			log_warn("journal: compaction: %s; the old one goes on", strerror(-r));
-	}
+	record_compact_step(n);
+	/* A snapshot under way goes on soon, so that it does not take many seconds. */
+	uv_timer_set_repeat(h, n->snapshot.ids ? SNAPSHOT_TICK_MS : TICK_MS);
 }
 
 static void on_recovered(struct node *n, const struct dsec_error *e)
@@ -248,7 +255,7 @@ int edge_main(int argc, char **argv)
 	if (r <= 0)
 		return r ? 2 : 0;
 	signal(SIGPIPE, SIG_IGN);
-	raise_fd_limit();
+	raise_fd_limit(&ed.node);
 	uv_loop_init(&ed.loop);
 	ed.node.ops = &backend_container;
 	r = node_init(&ed.node, &ed.loop, &e);

@@ -62,12 +62,22 @@ int exec_new(struct sandbox *sb, const char *id, Dsec__Edge__ExecStart *spec_tak
 	return 0;
 }
 
+/* Those who still read or wait when it is dropped. */
+static void fail_calls(struct link *calls)
+{
+	struct call *c;
+	while ((c = list_first(calls, struct call, waiting)))
+		call_fail(c, DSEC_E_EXEC_NOT_FOUND, "the command's record is dropped: its retention is over");
+}
+
 void exec_free(struct exec *x)
 {
 	if (!x)
 		return;
 	if (!exec_ended(x))
 		x->sb->execs_running--;
+	fail_calls(&x->readers);
+	fail_calls(&x->waiters);
 	peer_reset(&x->peer);
 	spool_close(&x->out[0]);
 	spool_close(&x->out[1]);
@@ -210,13 +220,13 @@ int exec_create(struct sandbox *sb, const char *id, Dsec__Edge__ExecStart *spec_
 	if (!r)
 		r = record_exec_intent(x); /* X1 */
 	if (r < 0) {
-		dsec_error_errno(e, r, "the edge cannot write down the command");
+		record_error(e, r, "the command");
 		exec_remove(x);
 		return r;
 	}
 	sb->node->execs_total++;
 	exec_drop_old(sb); /* here, where no caller walks the list */
-	if (channel_ready(sb->channel) && (r = send_start(x)) < 0)
+	if (channel_use(sb->channel) && (r = send_start(x)) < 0)
 		exec_fail(x, DSEC_E_OVERLOADED, "the command could not be sent to the sandbox: %s", strerror(-r));
 	*ret = x;
 	return 0;

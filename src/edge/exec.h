@@ -58,7 +58,7 @@ struct exec {
 int exec_create(struct sandbox *sb, const char *id, Dsec__Edge__ExecStart *spec_take, uint64_t hash,
 		struct exec **ret, struct dsec_error *e);
 int exec_new(struct sandbox *sb, const char *id, Dsec__Edge__ExecStart *spec_take, struct exec **ret);
-void exec_free(struct exec *x); /* memory and stream; nobody may wait; NULL accepted */
+void exec_free(struct exec *x); /* memory and stream; who reads or waits is told; NULL accepted */
 void exec_remove(struct exec *x); /* and its files */
 /* The channel is ready: attach what chronus knows, start what it does not. */
 void exec_resume_all(struct sandbox *sb, const Dsec__Chronus__HelloReply *hello);

@@ -382,7 +382,7 @@ void files_call(struct call *c, struct sandbox *sb, const Dsec__Edge__FileCall *
 	list_append(&sb->files, &f->link);
 	c->data = f;
 	c->ops = &relay_ops;
-	if (channel_ready(sb->channel))
+	if (channel_use(sb->channel))
 		start(f);
 }
 

@@ -32,12 +32,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 #include <xxhash.h>
+#include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/fdio.h"
 #include "edge/list.h"
 
 #define RECORD_MAGIC 0x4c4e524au /* "JRNL" in a little-endian file */
 #define REWRITE_MIN_BYTES (8u * 1024 * 1024)
 #define REWRITE_GROWTH 4 /* times the size after the last compaction */
+#define REWRITE_CHUNK (256 * 1024) /* records put are gathered up to here */
 #define FILE_NAME_MAX 64
 #define TAKE_FLAG(f)         \
 	({                   \
@@ -66,6 +69,7 @@ struct journal {
 	int dirfd; /* borrowed */
 	char name[FILE_NAME_MAX], next_name[FILE_NAME_MAX + 4];
 	struct file now, next; /* next: being rewritten */
+	struct buf gathered;   /* for next, at its end; not in next.size */
 	bool broken, next_ending;
 	uint64_t compacted_size;
 	struct link waiting, syncing; /* of struct sync_wait */
@@ -193,6 +197,7 @@ void journal_close(struct journal *j)
 		close(j->next.fd);
 		unlinkat(j->dirfd, j->next_name, 0);
 	}
+	buf_done(&j->gathered);
 	free(j);
 }
 
@@ -221,9 +226,21 @@ static void rewrite_abandon(struct journal *j)
 		return;
 	close(j->next.fd);
 	unlinkat(j->dirfd, j->next_name, 0);
+	buf_done(&j->gathered);
 	j->next = (struct file){ .fd = -1 };
 	/* The next try comes after as much growth again, not at once. */
 	j->compacted_size = j->now.size;
+}
+
+/* Writes what was gathered; the records in it were hashed for this place. */
+static int gathered_flush(struct journal *j)
+{
+	int r = pwrite_all(j->next.fd, buf_ptr(&j->gathered), buf_len(&j->gathered), (off_t)j->next.size);
+	if (r < 0)
+		return r;
+	j->next.size += buf_len(&j->gathered);
+	buf_reset(&j->gathered);
+	return 0;
 }
 
 int journal_append(struct journal *j, const void *p, size_t n)
@@ -239,7 +256,9 @@ int journal_append(struct journal *j, const void *p, size_t n)
 		return r;
 	/* J2. While the worker holds the new file its failure is noted, not acted on. */
 	if (j->next.fd >= 0 && !j->next_err) {
-		j->next_err = file_append(&j->next, p, n);
+		j->next_err = gathered_flush(j);
+		if (!j->next_err)
+			j->next_err = file_append(&j->next, p, n);
 		if (j->next_err && !j->next_ending)
 			rewrite_abandon(j);
 	}
@@ -320,12 +339,25 @@ int journal_rewrite_begin(struct journal *j)
 		return -errno;
 	j->next = (struct file){ .fd = fd };
 	j->next_err = 0;
+	j->gathered = BUF_INIT(0);
 	return 0;
+}
+
+static int gather(struct journal *j, const void *p, size_t n)
+{
+	uint64_t at = j->next.size + buf_len(&j->gathered);
+	struct record_header h = { RECORD_MAGIC, (uint32_t)n, record_hash(at, p, n) };
+	int r = buf_append(&j->gathered, &h, sizeof(h));
+	if (!r)
+		r = buf_append(&j->gathered, p, n);
+	return r || buf_len(&j->gathered) < REWRITE_CHUNK ? r : gathered_flush(j);
 }
 
 int journal_rewrite_put(struct journal *j, const void *p, size_t n)
 {
-	int r = n > JOURNAL_RECORD_MAX ? -E2BIG : file_append(&j->next, p, n);
+	if (j->next.fd < 0)
+		return -ECANCELED; /* an append meanwhile could not reach it */
+	int r = n > JOURNAL_RECORD_MAX ? -E2BIG : gather(j, p, n);
 	if (r < 0)
 		rewrite_abandon(j);
 	return r;
@@ -371,6 +403,12 @@ int journal_rewrite_end(struct journal *j, uv_loop_t *loop)
 {
 	if (j->next.fd < 0)
 		return -ECANCELED;
+	int err = gathered_flush(j);
+	if (err < 0) {
+		rewrite_abandon(j);
+		return err;
+	}
+	buf_done(&j->gathered);
 	if (!loop) {
 		int r = rewrite_take(j, fdatasync(j->next.fd) < 0 ? -errno : 0);
 		return r < 0 ? r : fsync(j->dirfd) < 0 ? -errno : 0;

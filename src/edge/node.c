@@ -36,6 +36,7 @@ int node_init(struct node *n, uv_loop_t *loop, struct dsec_error *e)
 	list_init(&n->pending);
 	list_init(&n->stopped);
 	list_init(&n->starting);
+	list_init(&n->channels);
 	n->started_at_ms = now_real_ms();
 	n->state_fd = open_dir(AT_FDCWD, n->state_dir);
 	if (n->state_fd < 0)
@@ -61,6 +62,7 @@ void node_done(struct node *n)
 	for (size_t it = 0; (sb = hashmap_next(&n->sandboxes, &it));)
 		sandbox_free(sb);
 	hashmap_done(&n->sandboxes);
+	free(TAKE_PTR(n->snapshot.ids));
 	if (n->backend)
 		n->ops->close(n->backend);
 	journal_close(n->journal);

@@ -60,6 +60,12 @@ struct node {
 	bool admitting;     /* reconciled: creates are accepted */
 	bool shutting_down; /* SIGTERM: stop all, then leave */
 	uv_timer_t tick;
+	struct {
+		char (*ids)[SANDBOX_ID_MAX + 1]; /* owned; NULL: none under way */
+		size_t count, at;
+	} snapshot; /* of the tables into a new journal (record.c) */
+	struct link channels; /* connected ones, the least recently used first (channel.c) */
+	uint32_t n_channels, max_channels;
 	uint64_t pressure_checked_ms;
 	uint64_t memory_total, memory_available;
 	struct server *server; /* owned */

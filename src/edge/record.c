@@ -7,10 +7,13 @@
 #include "edge/record.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/clock.h"
 #include "base/log.h"
 #include "edge/message.h"
 #include "journal.pb-c.h"
+
+#define SNAPSHOT_SLICE_NS (5 * 1000 * 1000)
 
 typedef Dsec__Journal__Record Record;
 
@@ -30,6 +33,13 @@ static int put_to(struct node *n, const Record *rec,
 static int put(struct node *n, const Record *rec)
 {
 	return put_to(n, rec, journal_append);
+}
+
+void record_error(struct dsec_error *e, int r, const char *what)
+{
+	bool full = r == -ENOSPC || r == -EDQUOT || r == -EFBIG;
+	dsec_error_set(e, r, full ? DSEC_E_CAPACITY : DSEC_E_INTERNAL, "the edge cannot write down %s: %s", what,
+		       full ? "the disk of its state directory is full" : strerror(-r));
 }
 
 #define RECORD(kind, KIND, Kind, var)                                            \
@@ -220,19 +230,77 @@ static int snapshot_sandbox(struct sandbox *sb)
 	return r;
 }
 
-int record_compact(struct node *n, uv_loop_t *loop)
+/* The ids to put, stopped ones first and in their order, so that retention keeps it. */
+static int gather_ids(struct node *n)
+{
+	struct sandbox *sb;
+	n->snapshot.ids = calloc(hashmap_len(&n->sandboxes) + 1, sizeof(*n->snapshot.ids));
+	if (!n->snapshot.ids)
+		return -ENOMEM;
+	n->snapshot.count = n->snapshot.at = 0;
+	list_for_each(old, &n->stopped, struct sandbox, link)
+		strcpy(n->snapshot.ids[n->snapshot.count++], old->id);
+	for (size_t it = 0; (sb = hashmap_next(&n->sandboxes, &it));)
+		if (sb->state != SB_STOPPED)
+			strcpy(n->snapshot.ids[n->snapshot.count++], sb->id);
+	return 0;
+}
+
+static void snapshot_done(struct node *n)
+{
+	free(n->snapshot.ids);
+	n->snapshot.ids = NULL;
+}
+
+static int snapshot_begin(struct node *n)
 {
 	int r = journal_rewrite_begin(n->journal);
+	if (!r)
+		r = head_to(n, journal_rewrite_put);
+	return r < 0 ? r : gather_ids(n);
+}
+
+/* Puts sandboxes for `budget_ns` at least one each time. 1: all are put. What
+ * changes meanwhile is appended to both files; a record about one that is not put
+ * yet means nothing to replay, and its snapshot, later, has the change. */
+static int snapshot_slice(struct node *n, uint64_t budget_ns)
+{
+	uint64_t end = now_mono_ns() + budget_ns;
+	do {
+		if (n->snapshot.at == n->snapshot.count)
+			return 1;
+		struct sandbox *sb = node_find(n, n->snapshot.ids[n->snapshot.at++]);
+		int r = sb ? snapshot_sandbox(sb) : 0;
+		if (r < 0)
+			return r;
+	} while (now_mono_ns() < end);
+	return 0;
+}
+
+int record_compact(struct node *n)
+{
+	int r = snapshot_begin(n);
+	if (!r)
+		r = snapshot_slice(n, UINT64_MAX / 2);
+	snapshot_done(n);
+	return r < 0 ? r : journal_rewrite_end(n->journal, NULL);
+}
+
+void record_compact_step(struct node *n)
+{
+	int r = 0;
+	if (!n->snapshot.ids) {
+		if (!journal_wants_rewrite(n->journal))
+			return;
+		r = snapshot_begin(n);
+	}
+	if (!r)
+		r = snapshot_slice(n, SNAPSHOT_SLICE_NS);
+	if (!r)
+		return;
+	snapshot_done(n);
+	if (r > 0)
+		r = journal_rewrite_end(n->journal, n->loop);
 	if (r < 0)
-		return r;
-	r = head_to(n, journal_rewrite_put);
-	struct sandbox *sb;
-	/* Stopped ones first and in their order, so that retention keeps it. */
-	list_for_each(old, &n->stopped, struct sandbox, link)
-		if (!r)
-			r = snapshot_sandbox(old);
-	for (size_t it = 0; !r && (sb = hashmap_next(&n->sandboxes, &it));)
-		if (sb->state != SB_STOPPED)
-			r = snapshot_sandbox(sb);
-	return r < 0 ? r : journal_rewrite_end(n->journal, loop);
+		log_warn("journal: compaction: %s; the old one goes on", strerror(-r));
 }

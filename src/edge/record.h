@@ -10,6 +10,8 @@
 #include "edge/node.h"
 
 int record_open(struct node *n);
+/* "the edge cannot write down WHAT": whose disk is full is the platform's matter. */
+void record_error(struct dsec_error *e, int r, const char *what);
 int record_head(struct node *n);
 int record_intent(struct sandbox *sb);
 int record_started(struct sandbox *sb);
@@ -21,5 +23,8 @@ int record_exec_intent(struct exec *x);
 int record_exec_running(struct exec *x);
 int record_exec_finished(struct exec *x); /* finished or failed */
 int record_exec_dropped(struct exec *x);
-/* Writes a snapshot of the tables as the new journal; with a loop in the background. */
-int record_compact(struct node *n, uv_loop_t *loop);
+/* Writes a snapshot of the tables as the new journal, at once: at start. */
+int record_compact(struct node *n);
+/* The same in slices between which the loop runs; calls with nothing to do are
+ * cheap: called by the node's tick. */
+void record_compact_step(struct node *n);

@@ -180,7 +180,7 @@ void recover_start(struct node *n, void (*done)(struct node *, const struct dsec
 	for (size_t it = 0; (sb = hashmap_next(&n->sandboxes, &it));)
 		settle(sb);
 	count(n);
-	int e = record_compact(n, NULL);
+	int e = record_compact(n);
 	if (e < 0)
 		log_warn("journal: compaction: %s; the old one goes on", strerror(-e));
 	remove_strays(n);

@@ -96,6 +96,14 @@ static void check_ttl(struct sandbox *sb, uint64_t now)
 	}
 }
 
+static void fail_deletes(struct sandbox *sb)
+{
+	struct call *c;
+	while ((c = list_first(&sb->delete_calls, struct call, waiting)))
+		call_fail(c, DSEC_E_DEADLINE, "removing the sandbox takes longer than %d s; it goes on",
+			  STOPPING_DEADLINE_MS / 1000);
+}
+
 static void overdue(struct sandbox *sb)
 {
 	switch (sb->state) {
@@ -108,6 +116,7 @@ static void overdue(struct sandbox *sb)
 		sandbox_move(sb, SB_STOPPED);
 		sb->stopped_at_ms = now_real_ms();
 		record_stopped(sb);
+		fail_deletes(sb);
 		break;
 	case SB_STOPPED:
 		sandbox_drop(sb);

@@ -239,7 +239,7 @@ class Files(EdgeTest):
         self.refused("bad_field", self.edge.read_file, self.sb, "")
 
     def test_a_slow_reader_costs_no_memory(self):
-        self.edge.run(self.sb, "head -c 100000000 /dev/zero > /tmp/big")
+        self.edge.run(self.sb, "head -c 20000000 /dev/zero > /tmp/big")
         pid, = self.platform.pids("edge")
         s = self.edge.file_call(self.sb, OP_READ, "/tmp/big")
         s.hold_credit = True
@@ -248,7 +248,7 @@ class Files(EdgeTest):
         self.assertLess(rss_kib(pid) - before, 4096)
         s.release_credit()
         done = decode(self.edge.last(s, R_FILE_DONE, 60))
-        self.assertEqual((len(s.data[1]), get(done, 1)), (100000000, 100000000))
+        self.assertEqual((len(s.data[1]), get(done, 1)), (20000000, 20000000))
         self.assertLess(rss_kib(pid) - before, 12 * 1024)
 
     def test_a_sandbox_that_ends_ends_its_file_calls(self):

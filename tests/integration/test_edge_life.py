@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 import unittest
+import warnings
 
 import leaks
 from edge_client import CREATE, R_SANDBOX, SANDBOX, EdgeClient, EdgeError, named
@@ -221,6 +222,7 @@ class Restarting(EdgeTest):
 
     def test_killed_again_and_again_under_load(self):
         """Creates, execs and deletes go on while the edge is killed; afterwards every answer still holds."""
+        warnings.simplefilter("ignore", ResourceWarning)  # connections cut while they are being made
         stop, told, errors = threading.Event(), {}, []
 
         def work(number):

@@ -244,6 +244,19 @@ static void test_compaction_keeps_what_is_put(void **state)
 	journal_close(j);
 }
 
+static void check_old_journal(struct journal *j, int id)
+{
+	struct seen seen;
+	struct journal_damage d;
+	assert_int_equal(append(j, id), 0);
+	assert_int_equal(faccessat(dirfd_, "j.new", F_OK, 0), -1);
+	journal_close(j);
+	j = open_journal(&seen, &d);
+	assert_int_equal(seen.ids[seen.n - 1], id);
+	assert_int_equal(seen.n, id);
+	journal_close(j);
+}
+
 static void test_compaction_that_fails_keeps_the_old(void **state)
 {
 	struct seen seen;
@@ -251,17 +264,24 @@ static void test_compaction_that_fails_keeps_the_old(void **state)
 	char p[128];
 	fill(RECORDS);
 	struct journal *j = open_journal(&seen, &d);
+	/* at the end, when what was gathered is written */
 	assert_int_equal(journal_rewrite_begin(j), 0);
+	assert_int_equal(journal_rewrite_put(j, p, make(5, p)), 0);
 	limit_file(20);
-	assert_true(journal_rewrite_put(j, p, make(5, p)) < 0);
+	assert_true(journal_rewrite_end(j, NULL) < 0);
 	limit_file(RLIM_INFINITY);
-	assert_int_equal(journal_rewrite_end(j, NULL), -ECANCELED);
-	assert_int_equal(append(j, 13), 0);
-	assert_int_equal(faccessat(dirfd_, "j.new", F_OK, 0), -1);
-	journal_close(j);
+	check_old_journal(j, RECORDS + 1);
+	/* in the middle, when a chunk is full */
 	j = open_journal(&seen, &d);
-	assert_int_equal(seen.n, RECORDS + 1);
-	journal_close(j);
+	char *big = calloc(1, 300 * 1024);
+	assert_int_equal(journal_rewrite_begin(j), 0);
+	limit_file(1024 * 200);
+	assert_true(journal_rewrite_put(j, big, 300 * 1024) < 0);
+	limit_file(RLIM_INFINITY);
+	free(big);
+	assert_int_equal(journal_rewrite_put(j, p, make(5, p)), -ECANCELED);
+	assert_int_equal(journal_rewrite_end(j, NULL), -ECANCELED);
+	check_old_journal(j, RECORDS + 2);
 }
 
 static int n_synced;
