@@ -69,7 +69,7 @@ async def progress(attempts: Attempts, count: int) -> None:
         say(f"  {attempts.finished} of {count} attempts are graded")
 
 
-async def roll_out(client: DSecClient, outcomes: List[Outcome]) -> Attempts:
+async def roll_out(client: DSecClient, platform: Platform, outcomes: List[Outcome]) -> Attempts:
     label = secrets.token_hex(4)
     attempts = Attempts(client, BASE, label, len(outcomes), GRADERS)
     began = time.monotonic()
@@ -80,6 +80,7 @@ async def roll_out(client: DSecClient, outcomes: List[Outcome]) -> Attempts:
         say(f"{len(alive)} sandboxes are alive at once, {time.monotonic() - began:.2f} s after the first create")
         if len(alive) != len(outcomes):
             say(f"  ({len(outcomes)} were asked for)")
+        platform.note_cgroups()
         attempts.start.set()
         shown = asyncio.ensure_future(progress(attempts, len(outcomes)))
         await asyncio.gather(*running)
@@ -96,7 +97,7 @@ async def session(args: argparse.Namespace, platform: Platform) -> List[str]:
     outcomes = plan(args)
     async with DSecClient(state_dir=str(platform.state)) as client:
         await ensure_base(client, platform)
-        attempts = await roll_out(client, outcomes)
+        attempts = await roll_out(client, platform, outcomes)
         say("\n" + report.rewards(outcomes) + "\n\n" + report.latencies(attempts.meter.seconds) + "\n")
         return report.failures(outcomes)
 

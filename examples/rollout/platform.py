@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import List
+from typing import List, Set
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
@@ -43,8 +43,7 @@ class Platform:
     def __init__(self, build: pathlib.Path, state: pathlib.Path) -> None:
         self.state = state
         self._dsec = find_program(build, "dsec")
-        self._before = leaks.snapshot(state)
-        self._cgroups: List[str] = []
+        self._cgroups: Set[str] = set()
 
     def _run(self, *words: str, quiet: bool = True) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -67,11 +66,14 @@ class Platform:
             raise SystemExit(f"demo: the base environment was not built:\n{done.stdout[-3000:]}")
         return time.monotonic() - began
 
+    def note_cgroups(self) -> None:
+        """To be called while sandboxes live: their cgroups are looked for afterwards."""
+        self._cgroups |= leaks.cgroup_names(self.state)
+
     def down(self) -> List[str]:
-        """Stops everything; what is left, one line each (nothing, if all is well)."""
-        names = leaks.cgroup_names(self.state)
+        """Stops everything; what is left of this platform, one line each."""
+        self.note_cgroups()
         done = self._run("down", "--state-dir", str(self.state))
         if done.returncode != 0:
             return [f"dsec down failed: {done.stdout}"]
-        left = leaks.found(self.state, names)
-        return left + list(leaks.outside(self._before, self.state))
+        return leaks.found(self.state, self._cgroups)

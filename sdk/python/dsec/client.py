@@ -38,6 +38,7 @@ from .types import CREATE_LABEL, DSecContainerRunArgs, LayerInfo, SandboxInfo
 from .version import __version__
 
 IMPORT_IDLE_SECONDS = 300.0  # the server converts a layer after its last byte
+ORPHAN_LOOKS_SECONDS = (0.2, 1.0, 4.0)  # waits before each look for what a cut create made
 
 
 class DSecClient:
@@ -164,7 +165,7 @@ class DSecClient:
         """The server may still be making it, so look more than once."""
 
         async def remove() -> None:
-            for delay in (0.2, 1.0, 4.0):
+            for delay in ORPHAN_LOOKS_SECONDS:
                 await asyncio.sleep(delay)
                 try:
                     for info in await self.list(labels={CREATE_LABEL: tag}):

@@ -14,9 +14,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import dsec  # noqa: E402
-from dsec import _frames  # noqa: E402
+from dsec import _api, _frames, client as _client  # noqa: E402
 
 TEST_SECONDS = 20
+# The waits, not what is waited for, are shortened.
+_api.BACKOFF_FIRST_SECONDS = 0.005
+_client.ORPHAN_LOOKS_SECONDS = (0.05, 0.1)
 
 
 class Request:
