@@ -219,7 +219,8 @@ void file_upload(struct file_op *f, const uint8_t *p, size_t n);
 void file_upload_end(struct file_op *f);
 void file_command(struct file_op *f, const void *p, size_t n);
 void file_pump(struct file_op *f);
-void file_detach(struct file_op *f);
+void file_detach(struct file_op *f); /* its stream is gone: the worker ends */
+void file_detach_all(struct chronus *c);
 bool file_child_exited(struct chronus *c, pid_t pid, int status);
 void file_tick(struct chronus *c, uint64_t now);
 uint64_t file_deadline(struct chronus *c);

@@ -207,12 +207,7 @@ void conn_drop(struct chronus *c)
 	for (struct exec *x = c->execs; x; x = x->next)
 		if (x->owner.stream)
 			exec_detach(x);
-	while (c->files && c->n_files) {
-		struct file_op *f = c->files;
-		file_detach(f); /* unlinks itself from the list of live ones */
-		if (c->files == f)
-			break;
-	}
+	file_detach_all(c);
 	while (c->conn.large)
 		large_free(c, c->conn.large);
 	aether_free(c->conn.a);

@@ -78,18 +78,21 @@ class Stream:
         self.held = 0
 
     def msg(self, raw):
-        self.edge.wait(lambda: self.reset is not None or self.edge.windows.get(self.sid, 0) >= len(raw))
+        self.edge.wait(lambda: self.reset is not None or self.closed or self.edge.windows.get(self.sid, 0) >= len(raw))
         self.edge.windows[self.sid] -= len(raw)
         self.edge.send(MSG, self.sid, raw)
 
     def write(self, data, channel=0):
         """Sends with back-pressure; blocks (pumping) while there is no window."""
-        at = 0
-        while at < len(data) and self.reset is None:
+        at, stuck = 0, time.monotonic() + 20
+        while at < len(data) and self.reset is None and not self.closed:
             n = min(32768, len(data) - at, self.edge.windows.get(self.sid, 0))
             if n <= 0:
                 self.edge.pump(1)
+                if time.monotonic() > stuck:
+                    raise TimeoutError(f"no window for {len(data) - at} more bytes")
                 continue
+            stuck = time.monotonic() + 20
             self.edge.windows[self.sid] -= n
             self.edge.send(DATA, self.sid, data[at:at + n], channel)
             at += n
