@@ -206,12 +206,15 @@ static int limit_unified(struct cgroup_tree *t, int work, const struct cgroup_li
 
 static int limit_v1_memory(int dir, uint64_t bytes)
 {
-	int r = write_u64(dir, "memory.limit_in_bytes", bytes);
+	/* memory+swap must never be below memory, whichever way memory moves. */
+	int r = write_file_at(dir, "memory.memsw.limit_in_bytes", "-1");
+	if (r < 0 && r != -ENOENT)
+		return r;
+	r = write_u64(dir, "memory.limit_in_bytes", bytes);
 	if (r == -EBUSY && !write_file_at(dir, "memory.force_empty", "0"))
 		r = write_u64(dir, "memory.limit_in_bytes", bytes);
 	if (r < 0)
 		return r;
-	/* memory+swap must never be below memory, so it comes second. */
 	r = write_u64(dir, "memory.memsw.limit_in_bytes", bytes);
 	return r == -ENOENT ? 0 : r;
 }

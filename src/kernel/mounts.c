@@ -60,7 +60,7 @@ int mount_over(int from_dirfd, const char *from, int to_dirfd, const char *to, u
 int mount_dir_beneath(int dirfd, const char *name, mode_t make_mode)
 {
 	struct open_how how = {
-		.flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+		.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
 	};
 	for (int tries = 0;; tries++) {
