@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import signal
 import sys
 import unittest
 
@@ -17,8 +18,15 @@ class Reporter(unittest.TextTestResult):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.bad = {}
+        signal.signal(signal.SIGTERM, self.interrupted)
         # Not inherited by what the tests start: a leaked child must not hold the report open.
         self.out = os.fdopen(os.dup(int(os.environ.pop("DSEC_REPORT_FD", 1))), "w")
+
+    def interrupted(self, signum, frame):
+        """Time is up: the running test fails, it and its class clean up, no other test starts."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # cleaning up is not to be interrupted
+        self.shouldStop = self.was_interrupted = True
+        raise SystemExit(128 + signum)
 
     def report(self, test, status, detail=""):
         self.out.write(json.dumps({"name": test.id(), "status": status, "detail": detail}) + "\n")
@@ -78,6 +86,8 @@ def main():
         print(f"{path}: no tests", file=sys.stderr)
         return 1
     result = unittest.TextTestRunner(stream=sys.stderr, verbosity=2, resultclass=Reporter).run(suite)
+    if getattr(result, "was_interrupted", False):
+        return 128 + signal.SIGTERM
     return 0 if result.wasSuccessful() else 1
 
 

@@ -145,6 +145,20 @@ def run_asan(build, words, tally, logs):
     run_units(asan, words, tally, logs, "asan/", SANITIZERS)
 
 
+def left_by(tmp):
+    """What a file of tests that has ended left in the run's directory; it is removed, so that others start clean."""
+    import leaks  # pylint: disable=import-outside-toplevel
+    lines = []
+    for state in sorted(p for p in tmp.iterdir() if p.is_dir()):
+        lines += leaks.found(state) + [f"directory {state}"]
+        leaks.clean(state)
+        shutil.rmtree(state, ignore_errors=True)
+    names = set((tmp / leaks.NAMES_FILE).read_text().split()) if (tmp / leaks.NAMES_FILE).exists() else set()
+    lines += leaks.found(tmp, names)
+    leaks.clean(tmp, names)
+    return lines
+
+
 def run_python(path, tally, logs, env):
     label = str(path.relative_to(ROOT)).removesuffix(".py").replace("tests/integration/", "integration/")
     log = logs / (label.replace("/", "-") + ".log")
@@ -159,6 +173,11 @@ def run_python(path, tally, logs, env):
     wrong = verdict(status, timeout_s) or (None if results else "reported no test")
     if wrong and not any(r[1] == "failed" for r in results):
         results.append(("", "failed", wrong))
+    left = left_by(pathlib.Path(env["DSEC_TEST_TMP"]))
+    if left:
+        with open(log, "a", encoding="utf-8") as out:
+            out.write("\nleft behind (removed now):\n" + "\n".join(left) + "\n")
+        results.append(("leaves nothing behind", "failed", "; ".join(left[:3])))
     tally.file(label, results, seconds, log)
 
 
@@ -177,20 +196,11 @@ def run_tool(label, argv, tally, logs):
     tally.file(label, [("", "failed" if wrong else "passed", wrong or "")], seconds, log)
 
 
-def leak_check(tmp, before, tally, logs):
-    """Nothing of ours may be left: what still names our directories, or is new among what names no directory."""
+def leak_check(before, tmp, build, tally, logs):
+    """Each file was asked after it ended; now also for what is new since the start and names no directory of ours."""
     import leaks  # pylint: disable=import-outside-toplevel
-    log, left, began = logs / "leak-check.log", [], time.monotonic()
-    for state in [*sorted(tmp.iterdir()), tmp]:
-        left += [f"{state.name}: {line}" for line in leaks.found(state)]
-    names = set((tmp / leaks.NAMES_FILE).read_text().split()) if (tmp / leaks.NAMES_FILE).exists() else set()
-    left += [f"cgroup {path}" for path in leaks.all_cgroups() if os.path.basename(path) in names]
-    left += [f"since the start: {line}" for line in leaks.outside(before, tmp)]
-    left = sorted(set(left))
-    for state in tmp.iterdir():
-        if state.is_dir():
-            leaks.clean(state)
-            left.append(f"directory {state}")
+    log, began = logs / "leak-check.log", time.monotonic()
+    left = left_by(tmp) + [f"since the start: {line}" for line in leaks.outside(before, tmp, build)]
     log.write_text("\n".join(left) + "\n")
     tally.file("leak-check", [("", "failed" if left else "passed", "; ".join(left[:5]))],
                time.monotonic() - began, log)
@@ -225,7 +235,7 @@ def main():
     tmp = pathlib.Path(tempfile.mkdtemp(prefix="dsec-check-", dir="/tmp"))
     env = {"DSEC_BUILD": str(args.build), "DSEC_TEST_TMP": str(tmp), "PYTHONDONTWRITEBYTECODE": "1",
            "PYTHONPATH": str(ROOT / "sdk" / "python")}
-    before = leaks.snapshot(tmp)
+    before = leaks.snapshot(args.build)
     try:
         if not words:
             run_tool("include-graph", [sys.executable, "tools/check-includes.py"], tally, logs)
@@ -237,7 +247,7 @@ def main():
             for path in sorted((ROOT / folder).glob("test_*.py")):
                 if not words or any(w in path.stem for w in words):
                     run_python(path, tally, logs, env)
-        leak_check(tmp, before, tally, logs)
+        leak_check(before, tmp, args.build, tally, logs)
     finally:
         shutil.rmtree(tmp, ignore_errors=True)
     for name, why in tally.skipped:

@@ -82,9 +82,17 @@ def children_of(pids):
     return found
 
 
+def tag(path):
+    """HASH of dsec-HASH: FNV-1a of the edge's state directory, as src/backend/container makes it."""
+    value = 2166136261
+    for byte in str(path).encode():
+        value = (value ^ byte) * 16777619 & 0xFFFFFFFF
+    return f"dsec-{value:08x}"
+
+
 def cgroup_names(state):
-    """dsec-HASH names of this platform: of the cgroups its spawners' children are in."""
-    names = set()
+    """dsec-HASH names of this platform, by the rule, by what is written down and by what its processes are in."""
+    names = {tag(pathlib.Path(state) / "edge")}
     for pid in children_of(daemon_pids(state)):
         for part in read(f"/proc/{pid}/cgroup").decode(errors="replace").replace("\n", "/").split("/"):
             if CGROUP.match(part):
@@ -155,15 +163,16 @@ def nsfs_mounts():
     return found
 
 
-def orphans():
-    """Processes that run a program of ours which names no directory: chronus, and what its sandbox runs."""
+def orphans(build):
+    """Processes of any program in the build directory: chronus names no directory in its words."""
     found = set()
     for pid in all_pids():
-        comm = read(f"/proc/{pid}/comm").decode(errors="replace").strip()
-        uid = re.search(rb"^Uid:\s+(\d+)", read(f"/proc/{pid}/status"), re.M)
-        outside = uid and int(uid.group(1)) >= 0x70000000
-        if comm.startswith("chronus") or (outside and int(uid.group(1)) != 0xFFFFFFFF):
-            found.add((pid, comm))
+        try:
+            exe = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+        except OSError:
+            continue
+        if build and exe.startswith(f"{build}/"):
+            found.add((pid, exe))
     return found
 
 
@@ -172,14 +181,14 @@ def loop_devices():
             for p in pathlib.Path("/sys/block").glob("loop*/loop/backing_file")}
 
 
-def snapshot(tmp):
-    return {"nsfs": nsfs_mounts(), "orphans": orphans(), "loops": loop_devices(), "cgroups": all_cgroups()}
+def snapshot(build=None):
+    return {"nsfs": nsfs_mounts(), "orphans": orphans(build), "loops": loop_devices(), "cgroups": all_cgroups()}
 
 
-def outside(before, tmp):
+def outside(before, tmp, build=None):
     """What is new since the snapshot and could be ours, though it names none of our directories. On a host where
     something else makes sandboxes at the same time this may name its things: run the suite alone."""
-    now = snapshot(tmp)
+    now = snapshot(build)
     for kind in sorted(now):
         for new in sorted(now[kind] - before[kind]):
             if kind == "loops" and not str(new[1]).startswith(str(tmp)) and "volume.img" not in str(new[1]):
@@ -198,9 +207,9 @@ def found(state, names=()):
     return lines
 
 
-def clean(state, timeout_s=20.0):
+def clean(state, names=(), timeout_s=20.0):
     """Removes by force whatever a platform left; the lines of what there was."""
-    names = cgroup_names(state)
+    names = cgroup_names(state) | set(names)
     had = found(state, names)
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

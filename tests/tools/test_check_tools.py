@@ -153,7 +153,7 @@ class Leaks(Temporary):
         with open(image, "wb") as f:
             f.truncate(8 << 20)
         subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
-        before = leaks.snapshot(self.dir)
+        before = leaks.snapshot()
         subprocess.run(["mount", "-o", "loop", str(image), str(target)], check=True)
         found = leaks.found(self.dir)
         self.assertEqual(len([line for line in found if line.startswith("mount ")]), 1, found)
@@ -164,7 +164,7 @@ class Leaks(Temporary):
 
     def test_a_cgroup_is_found_and_removed(self):
         top = pathlib.Path(leaks.cgroup_mounts()[0]) / "dsec-0badcafe"
-        before = leaks.snapshot(self.dir)
+        before = leaks.snapshot()
         (top / "sb-1").mkdir(parents=True)
         self.addCleanup(lambda: top.exists() and top.rmdir())
         self.assertEqual(leaks.found(self.dir), [])
