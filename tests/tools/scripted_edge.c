@@ -12,6 +12,7 @@
  *   exec: emit BYTES | both | cut | gap | hang | count-stdin | hold-stdin | echo ... | fail CODE
  *   files: read /zeros/N, /cut/N, write to /hold (reads nothing until deleted) or any other
  */
+#include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -70,13 +71,14 @@ static struct {
 
 /* ---- answers ---- */
 
-static void reply(struct call *c, Dsec__Edge__EdgeReply *r)
+/* False: no room in the window, WRITABLE follows. A stream that was reset is none
+ * of our business any more. */
+static bool reply(struct call *c, Dsec__Edge__EdgeReply *r)
 {
 	size_t n = dsec__edge__edge_reply__get_packed_size(r);
 	_cleanup_free_ uint8_t *p = malloc(n + 1);
 	dsec__edge__edge_reply__pack(r, p);
-	if (conn_send_msg(c->conn, c->stream, p, n) < 0)
-		abort(); /* tests keep control messages within the window */
+	return conn_send_msg(c->conn, c->stream, p, n) != -EAGAIN;
 }
 
 static void finish(struct call *c)
@@ -98,7 +100,7 @@ static void reply_error(struct call *c, enum dsec_code code, const char *text)
 	finish(c);
 }
 
-static void reply_exec(struct call *c, const struct exec *x)
+static bool reply_exec(struct call *c, const struct exec *x)
 {
 	Dsec__Edge__EdgeReply r = DSEC__EDGE__EDGE_REPLY__INIT;
 	Dsec__Edge__Exec e = DSEC__EDGE__EXEC__INIT;
@@ -114,7 +116,7 @@ static void reply_exec(struct call *c, const struct exec *x)
 	e.stdin_offset = x->in;
 	e.killed_by = "";
 	e.started_at_ms = now_real_ms();
-	reply(c, &r);
+	return reply(c, &r);
 }
 
 static void reply_box(struct call *c, struct box *b)
@@ -153,13 +155,15 @@ static void pump(struct call *c)
 	}
 	if (c->exec) {
 		c->exec->finished = true;
-		reply_exec(c, c->exec);
+		if (!reply_exec(c, c->exec))
+			return;
 	} else {
 		Dsec__Edge__EdgeReply r = DSEC__EDGE__EDGE_REPLY__INIT;
 		Dsec__Edge__FileDone d = DSEC__EDGE__FILE_DONE__INIT;
 		r.what_case = DSEC__EDGE__EDGE_REPLY__WHAT_FILE_DONE;
 		r.file_done = &d;
-		reply(c, &r);
+		if (!reply(c, &r))
+			return;
 	}
 	finish(c);
 }
