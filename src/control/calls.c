@@ -41,8 +41,11 @@ struct unary {
 static void on_reply(struct edge_call *c, const Dsec__Edge__EdgeReply *reply, void *user)
 {
 	struct unary *u = user;
-	json_decref(u->answer);
-	u->answer = u->render(reply);
+	json_t *answer = u->render(reply); /* NULL: a message that goes along with the answer */
+	if (answer) {
+		json_decref(u->answer);
+		u->answer = answer;
+	}
 }
 
 static void on_end(const struct dsec_error *e, uint32_t retry_after_ms, void *user)

@@ -17,7 +17,8 @@ void edge_request_init(Dsec__Edge__EdgeRequest *rq, struct request *r);
 /* Index of the edge that a sandbox id names; answers sandbox_not_found: -1. */
 int edge_of_sandbox(struct request *r, const char *sandbox_id);
 
-/* Renders a reply; NULL when it is not the kind that was asked for. */
+/* Renders a reply; NULL when it is not the kind that was asked for (it is passed
+ * over: a stat is followed by a done). The last that is not NULL is the answer. */
 typedef json_t *(*unary_render)(const Dsec__Edge__EdgeReply *reply);
 /* One question, one answer, as JSON with `status`. */
 void unary_call(struct request *r, const char *sandbox_id, const Dsec__Edge__EdgeRequest *rq,

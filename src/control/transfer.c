@@ -27,8 +27,11 @@ struct upload {
 static void up_reply(struct edge_call *c, const Dsec__Edge__EdgeReply *reply, void *user)
 {
 	struct upload *u = user;
-	json_decref(u->answer);
-	u->answer = u->render(reply);
+	json_t *answer = u->render(reply);
+	if (answer) {
+		json_decref(u->answer);
+		u->answer = answer;
+	}
 }
 
 static void up_writable(struct edge_call *c, void *user)
