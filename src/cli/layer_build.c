@@ -126,6 +126,9 @@ static void child(struct build *b, int out_fd)
 	dup2(out_fd, STDOUT_FILENO);
 	if (b->log_fd >= 0)
 		dup2(b->log_fd, STDERR_FILENO);
+	/* libcurl's sockets, and what our caller left open: mmdebstrap writes a pipe's
+	 * number into a script for sh, and dash redirects to one-digit numbers only. */
+	close_range(STDERR_FILENO + 1, ~0U, 0);
 	execvp(b->words[0], (char *const *)b->words);
 	_exit(127);
 }
