@@ -31,14 +31,14 @@ static int on_gap(enum dsec_stream stream, uint64_t from, uint64_t to, void *use
 	return 0;
 }
 
-/* The command that was started last. */
+/* The command that was started last; one that never ran has written nothing. */
 static int newest(struct dsec_client *client, const char *sandbox_id, char ret[65], struct dsec_error *e)
 {
 	struct dsec_exec_list *l = NULL;
 	int r = dsec_exec_list(client, sandbox_id, &l, e);
 	const struct dsec_exec *best = NULL;
 	for (size_t i = 0; !r && i < l->n; i++)
-		if (!best || l->items[i].started_at >= best->started_at)
+		if (strcmp(l->items[i].state, "failed") && (!best || l->items[i].started_at >= best->started_at))
 			best = &l->items[i];
 	if (!r && best)
 		snprintf(ret, 65, "%s", best->id);

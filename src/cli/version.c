@@ -1,5 +1,6 @@
 /* version.c: `dsec version`: of this program, and of the server if one answers. */
 #include <stdlib.h>
+#include <string.h>
 #include "cli/json_out.h"
 #include "cli/verbs.h"
 
@@ -18,6 +19,8 @@ static int version_run(int argc, char **argv)
 	struct dsec_client_options options = { .state_dir = c.state_dir, .connect_timeout_ms = 2000 };
 	if (!dsec_client_new(&options, &client, &e))
 		dsec_client_call(client, "GET", "/v1/version", NULL, &server, &e);
+	if (server)
+		server[strcspn(server, "\n")] = 0;
 	if (c.json)
 		printf("{\"client\":\"%s\",\"server\":%s}\n", dsec_version(), server ? server : "null");
 	else {

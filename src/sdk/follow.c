@@ -9,8 +9,8 @@
  *     gap event says that they do not exist any more.
  *  2. Starting is repeated only with the same id, which the server treats as
  *     attaching: one command runs however often the call was sent.
- *  3. A break is retried while there was progress (bytes, events) within the
- *     client's reconnect_ms; a server that was never reached is not retried.
+ *  3. A break (also an error event that says retry: the edge restarts) is retried
+ *     while there was progress (bytes, gaps) within the client's reconnect_ms; a server that was never reached is not retried.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ struct follow {
 	bool reached;       /* the server has taken one attempt */
 	bool told_started, finished, broken_frames;
 	json_t *exec;  /* owned: the latest that an event carried */
-	json_t *error; /* owned: the sandbox was lost */
+	json_t *error; /* owned: what the server ended this attempt with */
 	uint64_t progress_ms;
 };
 
@@ -65,6 +65,7 @@ static int on_gap(struct follow *f, const json_t *o)
 	if (from < *at)
 		from = *at;
 	*at = to;
+	f->progress_ms = mono_ms();
 	return f->cb && f->cb->on_gap ? f->cb->on_gap(err ? DSEC_STDERR : DSEC_STDOUT, from, to, f->cb->user) : 0;
 }
 
@@ -87,7 +88,6 @@ static int on_event(const char *text, size_t n, void *user)
 	json_t *o = json_loadb(text, n, JSON_ALLOW_NUL, NULL), *exec = json_object_get(o, "exec");
 	const char *event = sdk_str(o, "event");
 	int r = 0;
-	f->progress_ms = mono_ms();
 	if (json_is_object(exec)) {
 		json_decref(f->exec);
 		f->exec = json_incref(exec);
@@ -98,8 +98,10 @@ static int on_event(const char *text, size_t n, void *user)
 		f->finished = true;
 	else if (!strcmp(event, "gap"))
 		r = on_gap(f, o);
-	else if (!strcmp(event, "error"))
+	else if (!strcmp(event, "error")) {
+		json_decref(f->error);
 		f->error = json_incref(json_object_get(o, "error"));
+	}
 	else if (!*event) {
 		f->broken_frames = true;
 		r = -EPROTO;
@@ -135,6 +137,8 @@ static int attempt(struct follow *f, const char *path, const char *body, struct 
 				 .sink = sink,
 				 .sink_user = &a,
 				 .silence_s = SDK_STREAM_SILENCE_S };
+	json_decref(f->error); /* of an earlier attempt, such as an edge that restarts */
+	f->error = NULL;
 	int r = sdk_perform(f->client, &call, e);
 	bool partial = sdk_frames_partial(&a.frames);
 	sdk_frames_reset(&a.frames);
