@@ -108,6 +108,7 @@ struct exec {
 	struct leaf leaf;
 	struct source start_sock;  /* the child's word before exec */
 	struct source notify;      /* seccomp listener; statfs.c */
+	bool notify_waiting;       /* until the one before is answered */
 	struct source populated;   /* cgroup.events, once only background processes are left */
 	struct source in;          /* write end of stdin, or the PTY master */
 	struct out_stream out[2];
@@ -181,7 +182,9 @@ int user_resolve(const char *spec, struct sandbox_user *ret, struct dsec_error *
 int user_parse(const char *spec, const char *passwd, const char *group, struct sandbox_user *ret,
 	       struct dsec_error *e);
 
-/* Cgroups, user namespace, session, affinity. Closes every descriptor but 0-2 and `keep`. */
+/* Cgroups, affinity, and what enter_userns does: session, user namespace; closes
+ * every descriptor but 0-2 and `keep`. */
+int enter_userns(const struct chronus *c, const int *keep, size_t n_keep, struct dsec_error *e);
 int enter_sandbox(const struct chronus *c, const int *keep, size_t n_keep, struct dsec_error *e);
 /* Ids, groups; capabilities stay until enter_lock_down. */
 int enter_become(const struct sandbox_user *u, struct dsec_error *e);
@@ -199,6 +202,7 @@ int seccomp_load(const struct sock_filter *p, size_t n, bool listener); /* 0 or 
 
 /* ---- statfs.c: `df` shows the limit ---- */
 void statfs_watch(struct exec *x, int listener_take);
+void statfs_forget(struct exec *x); /* before it is freed */
 void statfs_usage_reply(struct chronus *c, const struct wire_disk_usage *u);
 bool statfs_child_exited(struct chronus *c, pid_t pid);
 void statfs_tick(struct chronus *c, uint64_t now);
@@ -236,7 +240,7 @@ struct chronus {
 	unsigned n_execs;
 	struct file_op *files;
 	unsigned n_files;
-	struct statfs_helper *statfs;
+	struct statfs_state *statfs; /* NULL until a command has a listener */
 	uint64_t leaf_counter;
 	uint64_t meminfo_at, meminfo_next, meminfo_step_ms;
 	uint64_t meminfo_usage;

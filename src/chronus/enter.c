@@ -73,6 +73,15 @@ static void set_affinity(const struct chronus_boot *b)
 	sched_setaffinity(0, sizeof(want), &want);
 }
 
+int enter_userns(const struct chronus *c, const int *keep, size_t n_keep, struct dsec_error *e)
+{
+	setsid();
+	if (setns(c->boot.userns_fd, CLONE_NEWUSER) < 0)
+		return dsec_error_errno(e, -errno, "cannot enter the sandbox's user namespace");
+	close_all_but(keep, n_keep);
+	return 0;
+}
+
 int enter_sandbox(const struct chronus *c, const int *keep, size_t n_keep, struct dsec_error *e)
 {
 	for (int i = 0; i < CHRONUS_V1_MAX; i++) {
@@ -81,11 +90,7 @@ int enter_sandbox(const struct chronus *c, const int *keep, size_t n_keep, struc
 			return dsec_error_errno(e, -errno, "cannot join the sandbox's cgroup %d", i);
 	}
 	set_affinity(&c->boot);
-	setsid();
-	if (setns(c->boot.userns_fd, CLONE_NEWUSER) < 0)
-		return dsec_error_errno(e, -errno, "cannot enter the sandbox's user namespace");
-	close_all_but(keep, n_keep);
-	return 0;
+	return enter_userns(c, keep, n_keep, e);
 }
 
 /* Raw system calls: the C library's versions would stop threads that are not there. */

@@ -625,7 +625,7 @@ static void exec_free(struct exec *x)
 	exec_io_done(x);
 	ring_done(&x->in_ring);
 	source_close(x->c, &x->start_sock);
-	source_close(x->c, &x->notify);
+	statfs_forget(x);
 	source_close(x->c, &x->populated);
 	base_close(x->leaf.dirfd);
 	x->c->n_execs--;

@@ -116,7 +116,8 @@ class Edge:
         self.sock.connect(path)
         self.buf, self.streams, self.next, self.windows = b"", {}, 1, {}
         self.sock.sendall(struct.pack(">IHHHHII", 0x44536145, 20, 1, 1, 0, WINDOW, 65536))
-        self.peer_window = None
+        self.peer_window = self.hello_stream = None
+        self.disk_used, self.disk_limit, self.usage_asked = None, 0, 0
         self.wait(lambda: self.peer_window is not None)
 
     def close(self):
@@ -162,7 +163,14 @@ class Edge:
         elif s is None:
             return
         elif kind == MSG:
-            s.messages.append(decode(payload))
+            m = decode(payload)
+            if s is self.hello_stream and 2 in m:  # DiskUsageRequest
+                self.usage_asked += 1
+                if self.disk_used is not None:
+                    body = field(1, get(decode(m[2][0]), 1)) + field(2, self.disk_limit) + field(3, self.disk_used)
+                    s.msg(message(3, body))
+            else:
+                s.messages.append(m)
         elif kind == DATA:
             s.data[channel] = s.data.get(channel, b"") + payload
         elif kind == CLOSE:
@@ -188,7 +196,7 @@ class Edge:
 
     # ---- messages ----
     def hello(self):
-        s = self.open(message(1, field(1, 1) + field(2, "sb")))
+        s = self.hello_stream = self.open(message(1, field(1, 1) + field(2, "sb")))
         reply = self.wait(lambda: s.messages and s.messages[0])
         r = decode(get(reply, 1, b""))
         s.execs = {get(decode(e), 1, b"").decode(): bool(get(decode(e), 2)) for e in r.get(3, [])}

@@ -362,8 +362,7 @@ class Reconnect(ChronusTest):
     def again(self):
         self.edge.close()
         self.edge = self.host.connect()
-        self.edge.hello_stream = self.edge.hello()
-        return self.edge.hello_stream
+        return self.edge.hello()
 
     def test_attach_resends_from_the_offset(self):
         x = self.edge.start("re1", "echo one; sleep 0.6; echo two; exit 6")
@@ -470,7 +469,8 @@ class Hostile(ChronusTest):
         storm = self.edge.start("storm", ["python3", "-c", "import os,signal\nprint('go',flush=True)\n"
                                           "while True:\n  try: os.kill(-1, 19)\n  except OSError: pass\n"])
         self.edge.wait(lambda: storm.out)
-        victims = [self.edge.start(f"v{i}", ["true"]) for i in range(3)]
+        # Stopped before exec: exec_blocked. Stopped after: it runs, until its timeout.
+        victims = [self.edge.start(f"v{i}", ["true"], timeout_ms=6000) for i in range(8)]
         for v in victims:
             v.wait(12)
         self.assertTrue(any(v.failure and v.failure[0] == "exec_blocked" for v in victims), [v.result or v.failure for v in victims])
@@ -543,6 +543,99 @@ class Hostile(ChronusTest):
         for x in xs:
             x.forget()
         self.assertEqual(self.ok(["echo", "x"]).out, b"x\n")
+
+
+class DiskView(ChronusTest):
+    host_args = {"disk": 100 << 20}
+
+    def setUp(self):
+        super().setUp()
+        self.edge.disk_limit, self.edge.disk_used = 100 << 20, 60 << 20
+
+    def df(self, *args, **kw):
+        x = self.ok(["df", "-B1", "--output=size,used,avail", *args], **kw)
+        return [tuple(map(int, line.split())) for line in x.out.decode().splitlines()[1:]]
+
+    def test_df(self):
+        self.assertEqual(self.df("/"), [(100 << 20, 60 << 20, 40 << 20)])
+        self.assertEqual(self.df("/", "/root", "/usr/.."), [(100 << 20, 60 << 20, 40 << 20)] * 3)
+        self.assertEqual(self.df(".", user="agent"), [(100 << 20, 60 << 20, 40 << 20)])
+        self.assertNotEqual(self.df("/usr")[0][0], 100 << 20)  # another filesystem
+        self.assertNotEqual(self.df("/dev/shm")[0][0], 100 << 20)
+        self.assertEqual(self.edge.run("df /nothing").result["exit_code"], 1)
+
+    def test_descriptors_threads_and_children(self):
+        code = ("import os,threading,subprocess\n"
+                "f=open('/tmp/x','w')\n"
+                "def t(): print(os.fstatvfs(f.fileno()).f_blocks, os.statvfs('/tmp').f_blocks, flush=True)\n"
+                "for i in range(8):\n  h=threading.Thread(target=t); h.start(); h.join()\n"
+                "os.chdir('/tmp'); print(os.statvfs('.').f_blocks, flush=True)\n"
+                "subprocess.run(['stat','-f','-c','%b','.'])\n"
+                "print(os.fstatvfs(0).f_blocks)\n"
+                "for bad in (99,):\n  try: os.fstatvfs(bad)\n  except OSError as e: print(e.errno)\n")
+        x = self.ok(["python3", "-c", code], user="agent")
+        self.assertEqual(x.out.split()[:18], [b"25600"] * 18)
+        self.assertEqual(x.out.split()[19], b"9")
+
+    def test_permissions_are_the_callers(self):
+        self.ok("mkdir -p /root/p; chmod 700 /root")
+        x = self.edge.run(["python3", "-c", "import os\nos.statvfs('/root/p')"], user="agent")
+        self.assertIn(b"PermissionError", x.err)
+
+    def test_bad_pointers(self):
+        code = ("import ctypes\nl=ctypes.CDLL(None,use_errno=True)\n"
+                "print(l.syscall(137, 0, 0), ctypes.get_errno(), l.syscall(137, b'/', 0), ctypes.get_errno(), "
+                "l.syscall(137, b'/', ctypes.c_void_p(0x7fff00000000)), ctypes.get_errno())")
+        self.assertEqual(self.ok(["python3", "-c", code]).out, b"-1 14 -1 14 -1 14\n")
+
+    def test_many_callers_at_once(self):
+        code = ("import os,threading\nn=[]\n"
+                "def t():\n  for i in range(50):\n    n.append(os.statvfs('/').f_blocks == 25600)\n"
+                "ts=[threading.Thread(target=t) for _ in range(20)]\n[h.start() for h in ts]\n[h.join() for h in ts]\nprint(sum(n))")
+        xs = [self.edge.start(f"many{i}", ["python3", "-c", code]) for i in range(3)]
+        for x in xs:
+            x.wait(60)
+            self.assertEqual(x.out, b"1000\n")
+            x.forget()
+        self.assertLess(self.edge.usage_asked, 30)  # kept for a second
+
+    def test_an_edge_that_does_not_answer(self):
+        self.df("/")
+        self.edge.disk_used = None
+        time.sleep(1.1)
+        t = time.monotonic()
+        self.assertEqual(self.df("/"), [(100 << 20, 60 << 20, 40 << 20)])
+        self.assertLess(time.monotonic() - t, 1.5)
+        # and one that is away
+        x = self.edge.start("away", "sleep 1.3; df -B1 --output=used / | tail -1", timeout_ms=10000)
+        x.started()
+        self.edge.close()
+        time.sleep(1.8)
+        self.edge = self.host.connect()
+        self.edge.hello()
+        x = self.edge.attach("away")
+        x.wait()
+        self.assertEqual(x.out.split(), [b"%d" % (60 << 20)])
+        x.forget()
+
+    def test_stopped_or_killed_helper_only_costs_a_moment(self):
+        stop = "for p in $(ps -eo pid,comm | sed -n 's/ chronus$//p'); do kill -%s $p 2>/dev/null; done; "
+        for sig in ("STOP", "KILL"):
+            with self.subTest(sig):
+                self.df("/")
+                t = time.monotonic()
+                x = self.ok(stop % sig + "stat -f -c %b /; sleep 0.1; stat -f -c %b /")
+                self.assertLess(time.monotonic() - t, 4)
+                self.assertEqual(x.out.split()[-1], b"25600")
+        self.ok(["true"])
+
+    def test_killed_caller(self):
+        for i in range(5):
+            x = self.edge.start(f"kc{i}", ["python3", "-c", "import os\nwhile True: os.statvfs('/')"], timeout_ms=200)
+            self.assertEqual(x.wait()["timed_out"], 1)
+            x.forget()
+        self.assertEqual(len(self.df("/")), 1)
+        wait_until("the leaves to go", 3, lambda: not self.host.leaves())
 
 
 class Affinity(ChronusTest):
