@@ -255,6 +255,7 @@ int edge_main(int argc, char **argv)
 	if (r <= 0)
 		return r ? 2 : 0;
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
 	raise_fd_limit(&ed.node);
 	uv_loop_init(&ed.loop);
 	ed.node.ops = &backend_container;
@@ -266,7 +267,8 @@ int edge_main(int argc, char **argv)
 	init_handles(&ed);
 	recover_start(&ed.node, on_recovered);
 	uv_run(&ed.loop, UV_RUN_DEFAULT);
-	/* Files being removed or synced by the workers are finished by the next start;
-	 * the kernel takes back the rest of a process that is about to end. */
+	uv_close((uv_handle_t *)&ed.deadline, NULL);
+	uv_run(&ed.loop, UV_RUN_NOWAIT);
+	uv_loop_close(&ed.loop); /* refuses if something is stuck; the process ends anyway */
 	return ed.status;
 }

@@ -162,7 +162,9 @@ static int send_start(struct exec *x)
 	m.no_new_privs = c->no_new_privs;
 	open.what_case = DSEC__CHRONUS__CHRONUS_OPEN__WHAT_EXEC_START;
 	open.exec_start = &m;
-	sandbox_read_stats(x->sb);
+	/* Where nothing ran since the last reading, nothing can have been killed. */
+	if (x->sb->execs_running > 1 || x->sb->background)
+		sandbox_read_stats(x->sb);
 	x->oom_base = x->sb->stats.oom_kills;
 	return peer_open(&x->peer, x->sb->channel, &open);
 }
@@ -355,6 +357,7 @@ static void on_exited(struct exec *x, const Dsec__Chronus__ExecExited *m)
 	spool_skip(&x->out[0], m->stdout_total);
 	spool_skip(&x->out[1], m->stderr_total);
 	sandbox_read_stats(sb);
+	sb->background |= m->background_alive;
 	x->result = (struct exec_result){
 		.has_exit_code = !m->signaled,
 		.exit_code = m->signaled ? 0 : (uint8_t)m->exit_code,

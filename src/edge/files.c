@@ -80,8 +80,9 @@ static void end_upload(struct relay *f)
 				  (unsigned long long)f->bytes);
 			return;
 		}
-		if (commit(f) == -EAGAIN)
-			return; /* WRITABLE tries again */
+		/* The commit is the end of it; the stream is closed with the answer. */
+		f->up_done = commit(f) != -EAGAIN; /* else WRITABLE tries again */
+		return;
 	}
 	f->up_done = true;
 	peer_half_close(&f->peer);
@@ -334,10 +335,8 @@ static void start(struct relay *f)
 	if (r < 0)
 		call_fail(f->call, DSEC_E_OVERLOADED, "the file operation could not be sent to the sandbox: %s",
 			  strerror(-r));
-	else if (uploads(f))
-		pump_up(f);
 	else
-		peer_half_close(&f->peer);
+		pump_up(f);
 }
 
 static size_t running(const struct sandbox *sb)

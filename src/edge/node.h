@@ -103,6 +103,7 @@ struct sandbox {
 	struct link exec_list;       /* the same, oldest first */
 	struct link files;           /* running file calls (files.c) */
 	uint32_t execs_running;      /* starting and running */
+	bool background;             /* processes of an ended exec may live on */
 	uint64_t spooled;            /* bytes of finished execs' output kept */
 	struct link create_calls, delete_calls, get_calls; /* calls that wait (server.h) */
 	struct link synced_calls; /* deletes that wait for the disk */

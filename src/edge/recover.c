@@ -112,6 +112,7 @@ static void adopt(struct recovery *r, struct sandbox *sb)
 	}
 	sandbox_read_stats(sb);
 	sb->oom_seen = sb->stats.oom_kills;
+	sb->background = true; /* nobody can tell any more */
 	sandbox_arm(sb);
 	if (channel_new(sb, &sb->channel) < 0)
 		sandbox_stop(sb, STOP_FAILED, DSEC_E_CAPACITY, "no memory to take it back");

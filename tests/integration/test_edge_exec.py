@@ -1,12 +1,13 @@
 """Commands and files through the edge's own protocol: bounds, readers, input, kills, restarts, large data."""
 import hashlib
 import os
+import resource
 import signal
 import time
 import unittest
 
 import leaks
-from edge_client import (EXEC, FILE, OP_LIST, OP_READ, OP_STAT, OP_TAR_OUT, OP_WRITE, R_ENTRIES, R_EXEC, R_FILE_DONE, R_STAT,
+from edge_client import (EXEC, FILE, OP_LIST, OP_READ, OP_STAT, OP_TAR_IN, OP_TAR_OUT, OP_WRITE, R_ENTRIES, R_EXEC, R_FILE_DONE, R_STAT,
                          EdgeClient, EdgeError, gaps, named)
 from chronus_client import decode, field, get, message
 from harness import wait_until
@@ -190,6 +191,45 @@ class Restarted(EdgeTest):
         self.assertEqual(s.data[1].split()[0].decode(), hashlib.sha256(data).hexdigest())
 
 
+class Full(EdgeTest):
+    """Files of the edge cannot grow: RLIMIT_FSIZE stands for a full disk."""
+
+    def setUp(self):
+        super().setUp()
+        self.sb = self.box()
+        self.addCleanup(self.limit, resource.RLIM_INFINITY)
+
+    def limit(self, size):
+        pid, = self.platform.pids("edge")
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    def test_output_is_counted_and_the_sandbox_lives(self):
+        self.limit(1 << 20)
+        done, _, err = self.edge.run(self.sb, "head -c 5000000 /dev/zero; echo end >&2; exit 3")
+        self.assertEqual((done["exit_code"], done["stdout_total"], done["stdout_truncated"]), (3, 5000000, 1))
+        self.assertEqual((err, done["stderr_truncated"]), (b"end\n", 0))
+        s = self.edge.output(self.sb, done["id"])
+        self.edge.last(s, R_EXEC)
+        kept = len(s.data.get(1, b""))
+        self.assertLess(kept, 1 << 20)
+        self.assertEqual(gaps(s), [(1, kept, 5000000)])
+        self.restart_edge()  # the journal had room: the totals are known again
+        again = self.edge.get_exec(self.sb, done["id"])
+        self.assertEqual((again["stdout_total"], again["stdout_truncated"]), (5000000, 1))
+
+    def test_what_cannot_be_written_down_is_refused(self):
+        ex = self.edge.exec(self.sb, "sleep 1; echo late; exit 6")
+        self.limit(0)
+        self.refused("capacity_exhausted", self.edge.create)
+        self.refused("capacity_exhausted", self.edge.run, self.sb, ["true"])
+        self.refused("capacity_exhausted", self.edge.set_ttl, self.sb, ttl_ms=5000)
+        self.assertEqual(self.edge.wait_exec(self.sb, ex["id"])["exit_code"], 6)  # known, if not written down
+        self.limit(resource.RLIM_INFINITY)
+        self.assertEqual(self.edge.run(self.sb, "echo on")[1], b"on\n")
+        self.restart_edge()  # chronus kept what the journal did not take
+        self.assertEqual(self.edge.wait_exec(self.sb, ex["id"])["exit_code"], 6)
+
+
 class Files(EdgeTest):
     def setUp(self):
         super().setUp()
@@ -237,6 +277,17 @@ class Files(EdgeTest):
         self.assertEqual(len(names), 3000)
         self.refused("file_not_found", self.edge.read_file, self.sb, "/nope")
         self.refused("bad_field", self.edge.read_file, self.sb, "")
+
+    def test_tar_out_and_in(self):
+        self.edge.run(self.sb, "mkdir -p /tmp/a/b; head -c 300000 /dev/urandom > /tmp/a/b/f; ln -s f /tmp/a/b/l")
+        out = self.edge.file_call(self.sb, OP_TAR_OUT, "/tmp/a")
+        self.edge.last(out, R_FILE_DONE)
+        into = self.edge.file_call(self.sb, OP_TAR_IN, "/tmp/c")
+        into.write(out.data[1])
+        into.close()
+        self.edge.reply(into, R_FILE_DONE)
+        done, text, _ = self.edge.run(self.sb, "cmp /tmp/a/b/f /tmp/c/b/f && readlink /tmp/c/b/l")
+        self.assertEqual((done["exit_code"], text), (0, b"f\n"))
 
     def test_a_slow_reader_costs_no_memory(self):
         self.edge.run(self.sb, "head -c 20000000 /dev/zero > /tmp/big")
