@@ -1,9 +1,10 @@
 #!/bin/sh
 # prove-setup.sh [RELEASE]: shows that a fresh Debian (bookworm by default) with
-# nothing but make can build DSec: a chroot by mmdebstrap, a copy of what git
-# knows, then `make setup && make`, then `make setup` again (must be quick), then
-# `make install`. Root, network (Debian's packages), about 3 minutes; not part of
-# `make check`. A machine that was used for a while hides what packages.txt lacks.
+# nothing but make can build DSec: a chroot by mmdebstrap, the last commit, then
+# `make setup && make`, `make setup` again (must be quick) and `make install`.
+# Root, network (Debian's packages), 1 to 5 minutes; not part of `make check`. A
+# machine that was used for a while hides what packages.txt lacks. The last
+# results are in docs/hosts.md.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 release=${1:-bookworm}
@@ -19,7 +20,7 @@ trap 'exit 1' INT TERM
 cat >"$chroot.hook" <<HOOK
 set -eu
 mkdir -p "\$1/src"
-git -C "$root" ls-files -z | tar -C "$root" --null -T - -c | tar -C "\$1/src" -x
+git -C "$root" archive HEAD | tar -C "\$1/src" -x
 cat >"\$1/prove" <<'IN'
 set -eu
 cd /src
