@@ -410,6 +410,18 @@ static int unpack_all(struct untar *u)
 	}
 }
 
+/* Reads on to the end of the stream: tar pads behind its end marker, and whoever
+ * sends may still fail (then it cuts the connection) or clean up before it closes. */
+static int read_to_end(struct untar *u)
+{
+	const void *block;
+	la_ssize_t n;
+	do {
+		n = read_more(u->archive, u, &block);
+	} while (n > 0);
+	return n < 0 ? archive_failed(u) : 0;
+}
+
 static int open_archive(struct untar *u)
 {
 	u->archive = archive_read_new();
@@ -437,6 +449,8 @@ int untar(int in_fd, int stage_fd, const volatile sig_atomic_t *stop, struct unt
 	int r = open_archive(u);
 	if (!r)
 		r = unpack_all(u);
+	if (!r)
+		r = read_to_end(u);
 	if (!r)
 		r = dirmeta_finish(&u->dirs, stage_fd, &u->counts.files, e);
 	*ret = u->counts;
