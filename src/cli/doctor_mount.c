@@ -88,7 +88,34 @@ static int mapped_userns(void)
 	return r < 0 ? r : fd;
 }
 
-/* Lower id-mapped, a file of root in it seen as the mapped root's, copy-up works. */
+/* An autoclear loop device over the file: gone with its last user. */
+static int loop_attach(const char *image, int flags, char ret_path[32])
+{
+	_cleanup_close_ int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+	int open_flags = flags & LO_FLAGS_READ_ONLY ? O_RDONLY : O_RDWR;
+	_cleanup_close_ int file = open(image, open_flags | O_CLOEXEC);
+	if (control < 0 || file < 0)
+		return -errno;
+	for (int tries = 0; tries < 16; tries++) {
+		int n = ioctl(control, LOOP_CTL_GET_FREE);
+		if (n < 0)
+			return -errno;
+		snprintf(ret_path, 32, "/dev/loop%d", n);
+		_cleanup_close_ int fd = open(ret_path, open_flags | O_CLOEXEC);
+		struct loop_config c = { .fd = (uint32_t)file, .info.lo_flags = (uint32_t)flags | LO_FLAGS_AUTOCLEAR };
+		if (fd < 0)
+			return -errno;
+		if (!ioctl(fd, LOOP_CONFIGURE, &c))
+			return TAKE_FD(fd);
+		if (errno != EBUSY) /* somebody was faster */
+			return -errno;
+	}
+	return -EBUSY;
+}
+
+/* Lower id-mapped, a file of root in it seen as the mapped root's, copy-up works.
+ * The lower is an EROFS image, as a layer is: kernels before 6.3 id-map no tmpfs.
+ * -ENOENT: mkfs.erofs is missing. */
 static int overlay_idmapped(void *arg)
 {
 	const char *dir = arg;
@@ -96,14 +123,19 @@ static int overlay_idmapped(void *arg)
 	int r = private_mounts();
 	if (r < 0 || mount("tmpfs", dir, "tmpfs", 0, "size=4m") < 0 || chdir(dir) < 0)
 		return r < 0 ? r : -errno;
-	static const char *const names[] = { "lower", "mapped", "upper", "work", "merged" };
+	static const char *const names[] = { "tree", "lower", "mapped", "upper", "work", "merged" };
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		if (mkdir(names[i], 0755) < 0)
 			return -errno;
-	_cleanup_close_ int file = open("lower/f", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	_cleanup_close_ int file = open("tree/f", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 	_cleanup_close_ int ns = mapped_userns();
 	if (file < 0 || ns < 0)
 		return ns < 0 ? ns : -errno;
+	char device[32];
+	r = run_program((const char *const[]){ "mkfs.erofs", "-T0", "image", "tree", NULL });
+	_cleanup_close_ int loop = r < 0 ? r : loop_attach("image", LO_FLAGS_READ_ONLY, device);
+	if (loop < 0 || mount(device, "lower", "erofs", MS_RDONLY, NULL) < 0)
+		return loop < 0 ? loop : -errno;
 	_cleanup_close_ int tree = open_tree(AT_FDCWD, "lower", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 	struct mount_attr a = { .attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_RDONLY, .userns_fd = (uint64_t)ns };
 	if (tree < 0 || mount_setattr(tree, "", AT_EMPTY_PATH, &a, sizeof(a)) < 0 ||
@@ -132,31 +164,6 @@ static int erofs_by_file(void *arg)
 		return r < 0 ? r : -errno;
 	_cleanup_close_ int m = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY);
 	return m < 0 ? -errno : 0;
-}
-
-/* An autoclear loop device over the file: gone with its last user. */
-static int loop_attach(const char *image, int flags, char ret_path[32])
-{
-	_cleanup_close_ int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-	int open_flags = flags & LO_FLAGS_READ_ONLY ? O_RDONLY : O_RDWR;
-	_cleanup_close_ int file = open(image, open_flags | O_CLOEXEC);
-	if (control < 0 || file < 0)
-		return -errno;
-	for (int tries = 0; tries < 16; tries++) {
-		int n = ioctl(control, LOOP_CTL_GET_FREE);
-		if (n < 0)
-			return -errno;
-		snprintf(ret_path, 32, "/dev/loop%d", n);
-		_cleanup_close_ int fd = open(ret_path, open_flags | O_CLOEXEC);
-		struct loop_config c = { .fd = (uint32_t)file, .info.lo_flags = (uint32_t)flags | LO_FLAGS_AUTOCLEAR };
-		if (fd < 0)
-			return -errno;
-		if (!ioctl(fd, LOOP_CONFIGURE, &c))
-			return TAKE_FD(fd);
-		if (errno != EBUSY) /* somebody was faster */
-			return -errno;
-	}
-	return -EBUSY;
 }
 
 static int erofs_by_loop(void *arg)
