@@ -190,7 +190,9 @@ class Mounter:
 
 
 def loops_of(path_part):
-    """Loop devices whose backing file's path contains path_part."""
+    """Loop devices whose backing file's path contains the last part of path_part: once the namespace
+    that attached it is gone, the kernel shows the path without what its mount stood on."""
+    path_part = os.path.basename(path_part)
     found = []
     for name in os.listdir("/sys/block"):
         try:
