@@ -193,6 +193,7 @@ static void close_all(struct process *p)
 	/* Whatever still has a handle (a killed import) gets a moment. */
 	for (int i = 0; i < 50 && uv_run(&p->loop, UV_RUN_NOWAIT); i++)
 		uv_sleep(10);
+	uv_loop_close(&p->loop);
 	metrics_free(p->ctl.metrics);
 	layer_jobs_free(p->ctl.layer_jobs);
 	store_close(p->ctl.store);

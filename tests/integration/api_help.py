@@ -105,6 +105,11 @@ class Api:
                 return int(line.split()[1])
         raise AssertionError("no VmRSS")
 
+    def active(self):
+        """Requests under way, the one that asks among them."""
+        text = self.client.raw("GET", "/metrics")[2].decode()
+        return int(next(l for l in text.splitlines() if l.startswith("dsec_http_requests_active ")).split()[1])
+
     def files_open(self):
         return len(os.listdir(f"/proc/{self.server.pid}/fd"))
 

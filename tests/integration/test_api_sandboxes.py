@@ -125,7 +125,7 @@ class Layers(ApiTest):
                 s = self.api.connect()
                 held.append(s)
                 s.sendall(self.api.head("PUT", f"/v1/layers/slow{i}@1", "Content-Length: 1000000") + b"x")
-            time.sleep(0.3)
+            wait_until("all have begun", 10, lambda: self.api.active() > limit)  # and the one that asks
             self.fails(429, "overloaded", "PUT", "/v1/layers/more@1", tiny_tar())
         finally:
             for s in held:

@@ -207,13 +207,9 @@ class Streams(ApiTest):
 
     # -- clients that leave ---------------------------------------------------------------------------
 
-    def active(self):
-        text = self.client.raw("GET", "/metrics")[2].decode()
-        return int(next(l for l in text.splitlines() if l.startswith("dsec_http_requests_active ")).split()[1])
-
     def test_left_streams_are_noticed(self):
         """Also half-closed ones: nothing else would ever wake a suspended connection."""
-        base = self.active()
+        base = self.api.active()
         for leave in ("close", "reset", "half"):
             held = []
             body = json.dumps({"argv": ["hang"]}).encode()
@@ -221,7 +217,7 @@ class Streams(ApiTest):
                 s = self.api.connect()
                 s.sendall(self.api.head("POST", f"{self.base}/execs?stream=true", f"Content-Length: {len(body)}") + body)
                 held.append(s)
-            wait_until("all are open", 10, lambda: self.active() >= base + 50)
+            wait_until("all are open", 10, lambda: self.api.active() >= base + 50)
             for s in held:
                 if leave == "reset":
                     s.setsockopt(1, 13, struct.pack("ii", 1, 0))  # SO_LINGER 0: RST
@@ -229,20 +225,20 @@ class Streams(ApiTest):
                     s.shutdown(1)
                 else:
                     s.close()
-            wait_until(f"all are gone after {leave}", 10, lambda: self.active() <= base)
+            wait_until(f"all are gone after {leave}", 10, lambda: self.api.active() <= base)
             for s in held:
                 s.close()
 
     def test_left_uploads_are_noticed(self):
         """Bytes behind a full window: once they have reached the server's side, leaving is seen. (Before that
         TCP itself holds the end of the stream back behind them.)"""
-        base = self.active()
+        base = self.api.active()
         with self.api.connect() as s:
             s.sendall(self.api.head("PUT", f"{self.base}/files?path=/hold", f"Content-Length: {1 << 30}"))
             s.sendall(b"x" * (WINDOW + 48 * 1024))
-            wait_until("it is open", 5, lambda: self.active() > base)
+            wait_until("it is open", 5, lambda: self.api.active() > base)
             time.sleep(0.3)
-        wait_until("it is gone", 10, lambda: self.active() <= base)
+        wait_until("it is gone", 10, lambda: self.api.active() <= base)
 
     def test_keepalive_frames(self):
         conn, response = self.client.open("POST", f"{self.base}/execs?stream=true", {"argv": ["hang"]})
