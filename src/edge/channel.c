@@ -279,7 +279,9 @@ static void hello_reply(struct channel *ch, const Dsec__Chronus__HelloReply *rep
 	ch->lost_since = 0;
 	ch->retry_ms = CHANNEL_RETRY_MIN_MS;
 	uv_timer_stop(&ch->timer);
-	sandbox_channel_ready(ch->sb, reply);
+	struct node *n = ch->sb->node;
+	sandbox_channel_ready(ch->sb, reply); /* N1 */
+	make_room(n); /* there was none to close while all were connecting */
 }
 
 static void hello_event(struct peer *p, const struct aether_event *ev)
@@ -411,7 +413,7 @@ static void connect_again(struct channel *ch)
 	uv_timer_start(&ch->timer, on_timer, CHANNEL_HELLO_DEADLINE_MS, 0);
 }
 
-int channel_new(struct sandbox *sb, struct channel **ret)
+int channel_new(struct sandbox *sb, bool asleep, struct channel **ret)
 {
 	struct channel *ch = calloc(1, sizeof(*ch));
 	if (!ch)
@@ -424,8 +426,10 @@ int channel_new(struct sandbox *sb, struct channel **ret)
 	peer_init(&ch->hello, hello_event, hello_lost);
 	uv_timer_init(sb->node->loop, &ch->timer);
 	ch->timer.data = ch;
+	ch->sleeping = asleep;
 	*ret = ch;
-	connect_again(ch);
+	if (!asleep)
+		connect_again(ch);
 	return 0;
 }
 

@@ -34,7 +34,8 @@ struct peer {
 	void (*lost)(struct peer *p);
 };
 
-int channel_new(struct sandbox *sb, struct channel **ret); /* and connects */
+/* Connects, or (asleep) waits for channel_use. */
+int channel_new(struct sandbox *sb, bool asleep, struct channel **ret);
 /* Closes; every peer is told `lost`. No callback follows. NULL accepted. */
 void channel_free(struct channel *ch);
 bool channel_ready(const struct channel *ch);  /* NULL: false */

@@ -114,7 +114,8 @@ static void adopt(struct recovery *r, struct sandbox *sb)
 	sb->oom_seen = sb->stats.oom_kills;
 	sb->background = true; /* nobody can tell any more */
 	sandbox_arm(sb);
-	if (channel_new(sb, &sb->channel) < 0)
+	/* Thousands that run nothing need no connection now. */
+	if (channel_new(sb, !sb->execs_running, &sb->channel) < 0)
 		sandbox_stop(sb, STOP_FAILED, DSEC_E_CAPACITY, "no memory to take it back");
 }
 

@@ -330,7 +330,7 @@ static void on_started(struct backend_instance *inst, const struct backend_recor
 	sb->running_at_ms = now_real_ms();
 	int r = record_started(sb);
 	if (!r)
-		r = channel_new(sb, &sb->channel);
+		r = channel_new(sb, false, &sb->channel);
 	if (r < 0)
 		sandbox_stop(sb, STOP_FAILED, DSEC_E_INTERNAL, "the edge cannot record or reach it: %s",
 			     strerror(-r));

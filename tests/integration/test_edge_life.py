@@ -1,5 +1,6 @@
 """The edge over its own protocol: creation, idempotence, ttl, idleness, deletion, death of PID 1, restart."""
 import os
+import random
 import signal
 import threading
 import time
@@ -7,6 +8,7 @@ import unittest
 import warnings
 
 import leaks
+from chronus_client import field, message
 from edge_client import CREATE, R_SANDBOX, SANDBOX, EdgeClient, EdgeError, named
 from harness import ApiError, PlatformTest, wait_until
 
@@ -91,6 +93,32 @@ class Creating(EdgeTest):
         self.refused("bad_field", self.edge.create, memory=0)
         self.refused("body_too_large", self.edge.create, env={"X": "y" * 40000})
         self.refused("sandbox_not_found", self.edge.get, "sb-e0-" + "a" * 26)
+
+    def test_nonsense_on_the_wire(self):
+        rng = random.Random(7)
+        head = field(1, "rq") + field(2, "edge-tests")
+        payloads = [b"", b"\xff" * 20, head, head + message(99, b"x"), head + field(3, 100)]
+        payloads += [bytes(rng.randrange(256) for _ in range(rng.randrange(200))) for _ in range(200)]
+        for what in list(range(10, 15)) + list(range(20, 28)) + [30]:  # every call with nothing in it
+            payloads.append(head + message(what, b""))
+        streams = []
+        for p in payloads:
+            streams.append(self.edge.link.open(p))
+            streams[-1].close()
+        for p, s in zip(payloads, streams):
+            self.edge.link.wait(lambda: s.closed or s.reset is not None)
+            self.assertTrue(any(1 in m or 3 in m for m in s.messages), (p, s.messages))  # an error, or an empty list
+        for announced, sent in ((3 << 20, b""), (10, b"x" * 11)):
+            s = self.edge.link.open(head + field(3, announced))
+            if sent:
+                s.msg(sent)
+            self.assertIn(self.refused_code(s), ("bad_request", "body_too_large"))
+        self.assertEqual(self.edge.info()["name"], "e0")
+
+    def refused_code(self, s):
+        with self.assertRaises(EdgeError) as caught:
+            self.edge.reply(s, R_SANDBOX)
+        return caught.exception.code
 
     def test_a_create_that_fails_says_why_and_keeps_saying_it(self):
         sid = self.edge.new_id()
