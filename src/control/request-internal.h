@@ -72,7 +72,8 @@ struct request {
 void request_resume(struct request *r);
 void request_linger(struct request *r); /* early answer is out: bounded discarding from here */
 /* request.c */
-void request_start(struct request *r, const char *url);  /* headers are there */
+/* Headers are there. crowded: more connections than the limit. */
+void request_start(struct request *r, const char *url, bool crowded);
 size_t request_upload(struct request *r, const uint8_t *p, size_t n);
 void request_upload_end(struct request *r);
 enum MHD_Result request_queue(struct request *r); /* the answer, to MHD */

@@ -260,11 +260,20 @@ static bool routed(struct request *r)
 	return false;
 }
 
-void request_start(struct request *r, const char *url)
+static bool room(struct request *r, bool crowded)
+{
+	if (!crowded)
+		return true;
+	request_header(r, "Connection", "close");
+	request_failf(r, DSEC_E_OVERLOADED, "more than %d connections are open", LIMIT_CONNECTIONS_MAX);
+	return false;
+}
+
+void request_start(struct request *r, const char *url, bool crowded)
 {
 	choose_id(r);
 	look_at_body(r);
-	if (headers_fit(r, url) && authenticated(r) && routed(r) && query_good(r) && body_fits(r) &&
+	if (room(r, crowded) && headers_fit(r, url) && authenticated(r) && routed(r) && query_good(r) && body_fits(r) &&
 	    r->match.route->body == ROUTE_BODY_STREAM)
 		r->match.route->handle(r);
 }

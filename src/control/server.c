@@ -235,12 +235,7 @@ static enum MHD_Result begin(struct server *s, struct MHD_Connection *conn, cons
 	*context = r;
 	route_find(s->routes, s->n_routes, method, url, &r->match);
 	r->in_first_call = true;
-	if (s->n_clients > LIMIT_CONNECTIONS_MAX) {
-		request_header(r, "Connection", "close");
-		request_failf(r, DSEC_E_OVERLOADED, "more than %d connections are open", LIMIT_CONNECTIONS_MAX);
-	} else {
-		request_start(r, url);
-	}
+	request_start(r, url, s->n_clients > LIMIT_CONNECTIONS_MAX);
 	r->in_first_call = false;
 	if (r->match.route && r->match.route->body == ROUTE_BODY_STREAM && r->has_body)
 		list_remove(c); /* an upload may take its time; MHD's stall limit holds */

@@ -1,5 +1,6 @@
 """The apiserver's HTTP: keys, errors, strict bodies, bounds, methods, request ids, odd clients."""
 import json
+import resource
 import time
 import unittest
 
@@ -201,6 +202,30 @@ class ManyConnections(unittest.TestCase):
             for s in held:
                 s.close()
         wait_until("descriptors closed", 20, lambda: api.files_open() < 100)
+
+    def test_at_the_limit(self):
+        """Served up to it; beyond, a typed refusal instead of a stall."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < 11000:
+            self.skipTest("needs 11,000 open files")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (11000, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        api = Api()
+        self.addCleanup(api.close)
+        limit = api.client.call("GET", "/v1/limits")["limits"]["connections"]
+        held = []
+        try:
+            while len(held) < limit - 1:
+                held.append(api.connect())
+            self.assertEqual(api.client.raw("GET", "/v1/version")[0], 200)  # the last one
+            held.append(api.connect())
+            status, headers, body = api.client.raw("GET", "/v1/version")
+            self.assertEqual((status, code_of(body), headers["Retry-After"]), (429, "overloaded", "1"))
+            self.assertEqual(json.loads(body)["error"]["request_id"], headers["X-Request-Id"])
+        finally:
+            for s in held:
+                s.close()
+        wait_until("served again", 20, lambda: api.client.raw("GET", "/v1/version")[0] == 200)
 
 
 class Ending(unittest.TestCase):
