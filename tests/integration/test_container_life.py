@@ -1,5 +1,6 @@
 """Limits that bite and are counted; starts that fail; helpers and edges that die. Every tearDown counts what is left."""
 import os
+import pathlib
 import signal
 import time
 import unittest
@@ -190,6 +191,36 @@ class Crash(ContainerTest):
         for b in boxes:
             wait_until("gone", 10, lambda: not os.path.exists(f"/proc/{b['pid']}/ns/pid"))
         self.start()
+
+
+FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")
+
+
+@unittest.skipUnless(FREEZER.exists(), "needs the v1 freezer, where a frozen task does not die")
+class Hung(ContainerTest):
+    def test_pid1_that_does_not_die(self):
+        """destroy answers after its deadline; the slot is not used again, the others work; the next edge cleans up."""
+        box = self.start()
+        frozen = FREEZER / self.base.name
+        frozen.mkdir()
+        (frozen / "tasks").write_text(str(box["pid"]))
+        (frozen / "freezer.state").write_text("FROZEN")
+        try:
+            self.live.remove(box)
+            self.drive.send(f"destroy {box['name']}")
+            words = self.drive.expect("destroy", box["name"], timeout=60)
+            self.assertEqual((words[0], words[3]), ("error", "deadline_exceeded"), words)
+            other = self.start()
+            self.assertNotEqual(other["slot"], box["slot"])
+            self.assertEqual(self.sh(other, "echo alive"), "alive")
+            self.destroy(other)
+        finally:
+            (frozen / "freezer.state").write_text("THAWED")
+            wait_until("its death", 10, lambda: not (frozen / "tasks").read_text())
+            frozen.rmdir()
+        self.drive.kill()
+        self.drive = Driver(self.base)
+        self.assertEqual(self.drive.call("reconcile")[0], "ok")
 
 
 if __name__ == "__main__":

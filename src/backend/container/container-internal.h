@@ -21,7 +21,8 @@
 #define CONTAINER_SPAWNERS_MAX 64
 #define CONTAINER_MAKING_MAX 8      /* slots made at once */
 #define CONTAINER_WAITING_MAX 4096  /* starts that wait for a slot */
-#define CONTAINER_END_DEADLINE_MS 20000
+#define CONTAINER_DEATH_DEADLINE_MS 10000 /* PID 1 after SIGKILL: a task may hang in the kernel */
+#define CONTAINER_END_DEADLINE_MS 10000   /* its cgroups after that */
 #define CONTAINER_LISTEN_BACKLOG 16
 
 /*          make            take             spawned         end
@@ -55,6 +56,7 @@ struct backend_instance {
 	struct backend_record rec;
 	int pidfd;
 	uv_poll_t poll;
+	uv_timer_t *deadline; /* of PID 1's death, once destroy was called */
 	bool polling, listed, exited, destroying, prepared_twice;
 	int left;          /* parts of an end that are not done yet */
 	int end_err;

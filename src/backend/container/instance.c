@@ -46,9 +46,22 @@ static void on_poll_closed(uv_handle_t *h)
 	backend_unref(b);
 }
 
+static void on_deadline_closed(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void deadline_stop(struct backend_instance *inst)
+{
+	if (inst->deadline)
+		uv_close((uv_handle_t *)inst->deadline, on_deadline_closed);
+	inst->deadline = NULL;
+}
+
 void instance_free(struct backend_instance *inst)
 {
 	struct backend *b = inst->b;
+	deadline_stop(inst);
 	if (inst->listed)
 		TAILQ_REMOVE(&b->live, inst, link);
 	inst->listed = false;
@@ -85,7 +98,11 @@ static void end_reported(struct backend_instance *inst)
 	if (inst->start) {
 		inst->start->cb(NULL, NULL, &inst->start->error, inst->user);
 	} else if (inst->destroyed) {
-		if (inst->end_err)
+		if (inst->end_err == -EBUSY)
+			dsec_error_set(&e, -EBUSY, DSEC_E_DEADLINE,
+				       "a process of the sandbox %s does not end; what is left is removed at the edge's next start",
+				       inst->id);
+		else if (inst->end_err)
 			dsec_error_errno(&e, inst->end_err, "removing the sandbox %s", inst->id);
 		inst->destroyed(inst->end_err ? &e : NULL, inst->destroyed_user);
 	}
@@ -126,6 +143,7 @@ static int ask_release(struct backend_instance *inst, ipc_reply_cb cb)
 static void end_parts(struct backend_instance *inst)
 {
 	inst->left = 3;
+	deadline_stop(inst);
 	if (inst->polling)
 		uv_poll_stop(&inst->poll);
 	if (inst->slot)
@@ -163,6 +181,12 @@ static int watch_pidfd(struct backend_instance *inst)
 	return 0;
 }
 
+/* PID 1 does not die. The slot's own end kills again, waits, and says what is left. */
+static void on_deadline(uv_timer_t *t)
+{
+	end_parts(t->data);
+}
+
 void container_destroy(struct backend_instance *inst, void (*cb)(const struct dsec_error *, void *), void *user)
 {
 	if (inst->destroying)
@@ -170,9 +194,18 @@ void container_destroy(struct backend_instance *inst, void (*cb)(const struct ds
 	inst->destroying = true;
 	inst->destroyed = cb;
 	inst->destroyed_user = user;
-	/* -ESRCH: dead and reaped; the poll has said so or is about to. */
-	if (inst->exited || (pidfd_kill(inst->pidfd, SIGKILL) < 0 && !inst->polling))
+	if (inst->exited) {
 		end_parts(inst);
+		return;
+	}
+	/* -ESRCH: it is dead already, and the poll is about to say so. */
+	pidfd_kill(inst->pidfd, SIGKILL);
+	inst->deadline = malloc(sizeof(*inst->deadline));
+	if (!inst->deadline)
+		return; /* then only the kernel's word ends the wait */
+	uv_timer_init(inst->b->loop, inst->deadline);
+	inst->deadline->data = inst;
+	uv_timer_start(inst->deadline, on_deadline, CONTAINER_DEATH_DEADLINE_MS, 0);
 }
 
 /* ---- the start ---- */
@@ -428,8 +461,11 @@ int container_adopt(struct backend *b, const struct sandbox_spec *spec, const st
 		return -EBUSY;
 	struct backend_instance *inst = instance_new(b, spec->id, on_exit, user);
 	_cleanup_close_ int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (!inst || proc < 0)
-		return -ENOMEM;
+	if (!inst || proc < 0) { /* out of memory or descriptors: it lives on, reserved, for another try */
+		if (inst)
+			instance_free(inst);
+		return inst ? -EMFILE : -ENOMEM;
+	}
 	inst->slot = s;
 	inst->rec = *rec;
 	/* The pidfd first, then the check: so the number cannot be another's by now. */
