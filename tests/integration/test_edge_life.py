@@ -10,7 +10,7 @@ import warnings
 import leaks
 from chronus_client import field, message
 from edge_client import CREATE, R_SANDBOX, SANDBOX, EdgeClient, EdgeError, named
-from harness import ApiError, PlatformTest, wait_until
+from harness import ApiError, Platform, PlatformTest, busybox_tar, wait_until
 
 
 class EdgeTest(PlatformTest):
@@ -147,6 +147,26 @@ class Creating(EdgeTest):
         for s in streams:
             self.assertEqual(named(self.edge.reply(s, R_SANDBOX, 60), SANDBOX)["state"], "running")
         self.assertEqual(len(self.edge.list()), 60)
+
+
+class Admission(EdgeTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.platform = Platform(up_args=["--max-sandboxes", "3", "--pool", "1"])
+        cls.addClassCleanup(cls.platform.destroy)
+        cls.platform.start()
+        cls.platform.client.put_layer("busybox@1", busybox_tar())
+
+    def test_full_is_refused_with_a_time_to_come_back(self):
+        ids = [self.box() for _ in range(3)]
+        refused = self.refused("capacity_exhausted", self.edge.create)
+        self.assertGreaterEqual(refused.retry_after_ms, 100)
+        self.assertEqual(self.edge.create(ids[0])["id"], ids[0])  # a repeat needs no room
+        self.edge.delete(ids[1])
+        self.box()
+        self.restart_edge()
+        self.refused("capacity_exhausted", self.edge.create)
+        self.assertEqual(self.edge.info()["live"], 3)
 
 
 class Ending(EdgeTest):
