@@ -247,12 +247,13 @@ class Tar(FilesTest):
         f = self.do("tar_in", "/root/dest/dir", data=raw)
         self.assertEqual(f.done[2][0], 6)
         x = self.ok(f"cd dest/dir; stat -c '%n %a %h %Y' d d/f d/h; cat d/f d/{long}; readlink d/s; stat -c '%s %a' no/parent/here; stat -c %a no")
-        self.assertEqual(x.out.decode().split("\n"), ["d 550 2 1000000000", "d/f 640 2 1000000000", "d/h 640 2 1000000000", "datalong/etc/passwd",
-                                                      "100000 640", "755", ""])
+        self.assertEqual(x.out.decode().split("\n"), ["d 550 2 1000000000", "d/f 640 2 1000000000", "d/h 640 2 1000000000",
+                                                      "datalong/etc/passwd", "100000 640", "755", ""])
 
     def test_in_replaces_and_merges(self):
         self.ok("mkdir -p t/d; echo old > t/f; ln -s /etc/passwd t/l; echo keep > t/d/keep")
-        raw = self.make(("f", tarfile.REGTYPE, b"new"), ("l", tarfile.REGTYPE, b"plain"), ("d", tarfile.DIRTYPE, 0o700), ("d/n", tarfile.REGTYPE, b"n"))
+        raw = self.make(("f", tarfile.REGTYPE, b"new"), ("l", tarfile.REGTYPE, b"plain"), ("d", tarfile.DIRTYPE, 0o700),
+                        ("d/n", tarfile.REGTYPE, b"n"))
         self.do("tar_in", "t", data=raw)
         self.assertEqual(self.ok("cd t; cat f l d/keep d/n; test -L l || echo nolink; head -c 4 /etc/passwd").out, b"newplainkeep\nnnolink\nroot")
         self.refused("is_a_directory", "tar_in", "t", data=self.make(("d", tarfile.REGTYPE, b"")))
