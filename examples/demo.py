@@ -14,6 +14,7 @@ import asyncio
 import os
 import pathlib
 import secrets
+import signal
 import sys
 import time
 from typing import List
@@ -25,7 +26,7 @@ from dsec import DSecClient, DSecError, LayerNotFound  # noqa: E402
 
 from rollout import report, tasks  # noqa: E402
 from rollout.attempt import Attempts, Outcome  # noqa: E402
-from rollout.platform import BASE, Platform, default_state_dir  # noqa: E402
+from rollout.platform import BASE, Platform, PlatformFailed, default_state_dir  # noqa: E402
 
 ATTEMPTS = 4  # 8 tasks x 2 agents x 4 = 64 at once
 GRADERS = 8  # at once: two cores run the hidden tests of so many without a queue of starts
@@ -107,17 +108,20 @@ def main() -> int:
     if os.geteuid() != 0:
         raise SystemExit("demo: sandboxes need root: sudo make demo")
     build = args.build_dir.resolve()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # stops the platform too
     began = time.monotonic()
     platform = Platform(build, (args.state_dir or default_state_dir(build)).resolve())
     failures: List[str] = []
-    platform.up()
+    left: List[str] = []
     try:
-        say(f"the platform is up, state in {platform.state}")
-        failures = asyncio.run(session(args, platform))
-    except DSecError as e:
-        failures = [f"the demo itself failed: {e}"]
-    finally:
-        left = platform.down()
+        platform.up()
+        try:
+            say(f"the platform is up, state in {platform.state}")
+            failures = asyncio.run(session(args, platform))
+        finally:
+            left = platform.down()
+    except (DSecError, PlatformFailed) as e:
+        failures = [f"the demo itself: {e}"]
     say("stopped; nothing is left" if not left else "stopped, but this is left:\n  " + "\n  ".join(left))
     for failure in failures:
         say(f"FAILED {failure}")

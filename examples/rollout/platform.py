@@ -18,6 +18,10 @@ BASE_PACKAGES = "python3,git,gcc,make,libc6-dev"
 BASE = "base@1"
 
 
+class PlatformFailed(Exception):
+    """The platform did not start, or its base was not built."""
+
+
 def default_state_dir(build: pathlib.Path) -> pathlib.Path:
     """Beside the build, so that `make clean` takes the cached base along."""
     state = build / "demo-state"
@@ -27,7 +31,7 @@ def default_state_dir(build: pathlib.Path) -> pathlib.Path:
 
 
 def find_program(build: pathlib.Path, name: str) -> str:
-    hits = sorted(p for p in build.rglob(name) if p.is_file() and os.access(p, os.X_OK))
+    hits = sorted(p for p in (build / "src").rglob(name) if p.is_file() and os.access(p, os.X_OK))
     if not hits:
         raise SystemExit(f"demo: there is no {name} in {build}; build first (make)")
     return str(hits[0])
@@ -56,14 +60,14 @@ class Platform:
         done = self._run(
             "up", "--detach", "--state-dir", str(self.state), "--listen", f"127.0.0.1:{free_port()}")
         if done.returncode != 0:
-            raise SystemExit(f"demo: the platform did not start:\n{done.stdout}")
+            raise PlatformFailed(f"the platform did not start:\n{done.stdout}")
 
     def build_base(self) -> float:
         """Seconds it took."""
         began = time.monotonic()
         done = self._run("layer", "build", "--debian", "bookworm", "--include", BASE_PACKAGES, BASE)
         if done.returncode != 0:
-            raise SystemExit(f"demo: the base environment was not built:\n{done.stdout[-3000:]}")
+            raise PlatformFailed(f"the base environment was not built:\n{done.stdout[-3000:]}")
         return time.monotonic() - began
 
     def note_cgroups(self) -> None:

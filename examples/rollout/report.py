@@ -5,6 +5,17 @@ from typing import Dict, Iterable, List
 from .attempt import Outcome
 
 EXPECTED = {"fixer": 1.0, "giveup": 0.0}
+# What is measured, in the order of the table. Commands share the machine's cores with
+# all others; the second line is what the platform and the client add to one.
+KINDS = (
+    "create",
+    "exec, true",
+    "exec, agents' commands",
+    "  beyond the command's own",
+    "upload of the repository",
+    "file write",
+    "copy to the grader",
+)
 
 
 def percentile(sorted_values: List[float], share: float) -> float:
@@ -31,7 +42,10 @@ def rewards(outcomes: Iterable[Outcome]) -> str:
 
 def latencies(seconds: Dict[str, List[float]]) -> str:
     lines = [f"{'milliseconds':<26} {'n':>5} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8}"]
-    for kind, values in sorted(seconds.items()):
+    for kind in KINDS:
+        values = seconds.get(kind)
+        if not values:
+            continue
         ordered = sorted(v * 1000 for v in values)
         cells = " ".join(f"{percentile(ordered, s):>8.1f}" for s in (0.5, 0.9, 0.99, 1.0))
         lines.append(f"{kind:<26} {len(ordered):>5} {cells}")

@@ -25,8 +25,11 @@ class Meter:
     async def timed(self, kind: str, call: Awaitable[T]) -> T:
         began = time.monotonic()
         result = await call
-        self.seconds.setdefault(kind, []).append(time.monotonic() - began)
+        self.add(kind, time.monotonic() - began)
         return result
+
+    def add(self, kind: str, seconds: float) -> None:
+        self.seconds.setdefault(kind, []).append(seconds)
 
 
 class Tools:
@@ -39,8 +42,11 @@ class Tools:
     async def run(self, command: str) -> ExecResult:
         """A shell command in the repository."""
         self.calls += 1
-        call = self.sandbox.run_shell(command, cwd=REPO, timeout=TOOL_TIMEOUT_S)
-        result = await self._meter.timed("exec, agents' commands", call)
+        began = time.monotonic()
+        result = await self.sandbox.run_shell(command, cwd=REPO, timeout=TOOL_TIMEOUT_S)
+        seconds = time.monotonic() - began
+        self._meter.add("exec, agents' commands", seconds)
+        self._meter.add("  beyond the command's own", max(0.0, seconds - result.wall_seconds))
         if result.timed_out:
             raise ToolError(f"{command!r} ran longer than {TOOL_TIMEOUT_S:g} s")
         return result
