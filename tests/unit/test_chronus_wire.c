@@ -370,8 +370,9 @@ static void test_file_reports(void **state)
 
 static void test_a_full_buffer_is_remembered(void **state)
 {
+	static const uint8_t name[20];
 	uint8_t p[64];
-	struct wire_entry e = { { p, 20 }, { p, 20 }, 1, 1, 1, 1, 1, 1, 1 };
+	struct wire_entry e = { { name, 20 }, { name, 20 }, 1, 1, 1, 1, 1, 1, 1 };
 	for (size_t cap = 0; cap <= sizeof(p); cap++) {
 		struct pb_out o = { .p = p, .cap = cap };
 		wire_file_stat(&o, &e);
