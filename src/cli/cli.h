@@ -47,8 +47,8 @@ enum { OPT_JSON = 256, OPT_STATE_DIR, OPT_HELP, OPT_FIRST_FREE };
 int common_option(struct common *c, int option);
 int usage_error(const struct verb *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* "dsec: CODE: sentence"; with json the error object instead. Returns `status`. */
-int fail(const struct common *c, const struct dsec_error *e, int status);
-int fail_with(const struct common *c, int status, const char *code, const char *fmt, ...)
+int cli_fail(const struct common *c, const struct dsec_error *e, int status);
+int cli_fail_with(const struct common *c, int status, const char *code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 /* The client for a verb; says what is wrong and returns NULL otherwise. */
 struct dsec_client *open_client(const struct common *c);

@@ -41,7 +41,7 @@ static const char *fault_name(enum dsec_fault fault)
 	return fault == DSEC_FAULT_PROGRAM ? "program" : fault == DSEC_FAULT_CALLER ? "caller" : "platform";
 }
 
-int fail(const struct common *c, const struct dsec_error *e, int status)
+int cli_fail(const struct common *c, const struct dsec_error *e, int status)
 {
 	fflush(stdout);
 	if (c && c->json) {
@@ -60,7 +60,7 @@ int fail(const struct common *c, const struct dsec_error *e, int status)
 	return status;
 }
 
-int fail_with(const struct common *c, int status, const char *code, const char *fmt, ...)
+int cli_fail_with(const struct common *c, int status, const char *code, const char *fmt, ...)
 {
 	struct dsec_error e = { .fault = DSEC_FAULT_CALLER };
 	va_list ap;
@@ -68,7 +68,7 @@ int fail_with(const struct common *c, int status, const char *code, const char *
 	snprintf(e.code, sizeof(e.code), "%s", code);
 	vsnprintf(e.message, sizeof(e.message), fmt, ap);
 	va_end(ap);
-	return fail(c, &e, status);
+	return cli_fail(c, &e, status);
 }
 
 struct dsec_client *open_client(const struct common *c)
@@ -77,7 +77,7 @@ struct dsec_client *open_client(const struct common *c)
 	struct dsec_error e;
 	struct dsec_client_options o = { .state_dir = c->state_dir, .user_agent = "dsec/" DSEC_VERSION };
 	if (dsec_client_new(&o, &client, &e) < 0) {
-		fail(c, &e, EXIT_FAILED);
+		cli_fail(c, &e, EXIT_FAILED);
 		return NULL;
 	}
 	return client;

@@ -24,7 +24,7 @@ struct copy {
 
 static int local_error(struct copy *k, int r, const char *path)
 {
-	return fail_with(&k->c, EXIT_FAILED, r == -EXDEV || r == -ELOOP ? "path_unsafe" : "local_file", "%s: %s", path,
+	return cli_fail_with(&k->c, EXIT_FAILED, r == -EXDEV || r == -ELOOP ? "path_unsafe" : "local_file", "%s: %s", path,
 			 strerror(-r));
 }
 
@@ -33,8 +33,8 @@ static int local_error(struct copy *k, int r, const char *path)
 static int pair_error(struct copy *k, int local, int call, const struct dsec_error *e)
 {
 	if (local < 0 && (call >= 0 || (local != -EPIPE && local != -EBADMSG)))
-		return fail_with(&k->c, EXIT_FAILED, strstr(k->why, ": refused") ? "path_unsafe" : "local_file", "%s", k->why);
-	return fail(&k->c, e, EXIT_FAILED);
+		return cli_fail_with(&k->c, EXIT_FAILED, strstr(k->why, ": refused") ? "path_unsafe" : "local_file", "%s", k->why);
+	return cli_fail(&k->c, e, EXIT_FAILED);
 }
 
 static int pack_work(int fd, void *user)
@@ -106,7 +106,7 @@ static int file_out(struct copy *k, const struct cp_place *from, const struct ds
 	if (plain.fd != STDOUT_FILENO)
 		close(plain.fd);
 	k->count = (struct tar_count){ .entries = 1, .bytes = st->size };
-	return r < 0 ? fail(&k->c, &e, EXIT_FAILED) : local < 0 ? local_error(k, local, path) : 0;
+	return r < 0 ? cli_fail(&k->c, &e, EXIT_FAILED) : local < 0 ? local_error(k, local, path) : 0;
 }
 
 static int dir_out(struct copy *k, const struct cp_place *from, const char *path)
@@ -134,7 +134,7 @@ static int copy_out(struct copy *k, const struct cp_place *from, const struct cp
 	struct dsec_error e;
 	struct stat there;
 	if (dsec_file_stat(k->client, from->id, from->path, k->user, true, &st, &e) < 0)
-		return fail(&k->c, &e, EXIT_FAILED);
+		return cli_fail(&k->c, &e, EXIT_FAILED);
 	bool is_dir = !strcmp(st->type, "directory"), into = !stat(to->path, &there) && S_ISDIR(there.st_mode);
 	int status;
 	_cleanup_free_ char *path = land(to->path, into, from);
@@ -147,7 +147,7 @@ static int copy_out(struct copy *k, const struct cp_place *from, const struct cp
 	else if (!strcmp(st->type, "file"))
 		status = file_out(k, from, st, path);
 	else
-		status = fail_with(&k->c, EXIT_FAILED, "unsupported", "%s is neither a file nor a directory", from->path);
+		status = cli_fail_with(&k->c, EXIT_FAILED, "unsupported", "%s is neither a file nor a directory", from->path);
 	dsec_file_free(st);
 	return status;
 }
@@ -160,7 +160,7 @@ static int file_in(struct copy *k, int fd, const struct stat *st, const struct c
 	int r = dsec_file_write(k->client, to->id, path, k->user, mode, false, read_fd, &plain, &e);
 	progress_end(&k->progress);
 	k->count = (struct tar_count){ .entries = 1, .bytes = k->progress.bytes };
-	return r < 0 ? fail(&k->c, &e, EXIT_FAILED) : 0;
+	return r < 0 ? cli_fail(&k->c, &e, EXIT_FAILED) : 0;
 }
 
 static int dir_in(struct copy *k, int dirfd, const struct cp_place *to, const char *path)
@@ -189,7 +189,7 @@ static int copy_in(struct copy *k, const struct cp_place *from, const struct cp_
 		return local_error(k, -errno, from->path);
 	int r = dsec_file_stat(k->client, to->id, to->path, k->user, true, &there, &e);
 	if (r < 0 && strcmp(e.code, "file_not_found"))
-		return fail(&k->c, &e, EXIT_FAILED);
+		return cli_fail(&k->c, &e, EXIT_FAILED);
 	bool into = to->slash || (!r && !strcmp(there->type, "directory"));
 	dsec_file_free(there);
 	if (from_stdin && into)

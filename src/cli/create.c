@@ -37,7 +37,7 @@ static int create_run(int argc, char **argv)
 		return EXIT_FAILED;
 	int status = 0;
 	if (dsec_sandbox_create(client, &a.o, &s, &e) < 0)
-		status = fail(&c, &e, EXIT_FAILED);
+		status = cli_fail(&c, &e, EXIT_FAILED);
 	else
 		puts(c.json ? s->json : s->id);
 	dsec_sandbox_free(s);

@@ -32,7 +32,7 @@ static int run_in(const struct common *c, const char *sandbox_id, struct exec_ar
 		if (s.stopped_by)
 			status = 128 + s.stopped_by;
 		else
-			status = s.output_broken ? 128 + SIGPIPE : fail(c, &e, EXIT_NOT_RUN);
+			status = s.output_broken ? 128 + SIGPIPE : cli_fail(c, &e, EXIT_NOT_RUN);
 	} else {
 		if (c->json)
 			print_result_json(&s, x);

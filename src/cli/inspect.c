@@ -22,7 +22,7 @@ static int inspect_run(int argc, char **argv)
 	bool exec = argc - optind == 2;
 	int r = exec ? dsec_exec_get(client, argv[optind], argv[optind + 1], &x, &e)
 		     : dsec_sandbox_get(client, argv[optind], &s, &e);
-	int status = r < 0 ? fail(&c, &e, EXIT_FAILED) : 0;
+	int status = r < 0 ? cli_fail(&c, &e, EXIT_FAILED) : 0;
 	const char *json = status ? NULL : exec ? x->json : s->json;
 	if (json && c.json)
 		puts(json);

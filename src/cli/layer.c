@@ -34,7 +34,7 @@ static int ls_run(int argc, char **argv)
 	struct dsec_client *client = open_client(&c);
 	if (!client)
 		return EXIT_FAILED;
-	status = dsec_layer_list(client, &l, &e) < 0 ? fail(&c, &e, EXIT_FAILED) : 0;
+	status = dsec_layer_list(client, &l, &e) < 0 ? cli_fail(&c, &e, EXIT_FAILED) : 0;
 	if (!status && c.json)
 		json_list_out(stdout, "layers", item_json, l->n, l);
 	else if (!status) {
@@ -66,7 +66,7 @@ static int inspect_run(int argc, char **argv)
 	if (!client)
 		return EXIT_FAILED;
 	if (dsec_layer_get(client, argv[optind], &l, &e) < 0)
-		status = fail(&c, &e, EXIT_FAILED);
+		status = cli_fail(&c, &e, EXIT_FAILED);
 	else {
 		if (c.json)
 			puts(l->json);
@@ -94,7 +94,7 @@ static int rm_run(int argc, char **argv)
 	status = 0;
 	for (int i = optind; i < argc; i++) {
 		if (dsec_layer_remove(client, argv[i], &e) < 0)
-			status = fail(&c, &e, EXIT_FAILED);
+			status = cli_fail(&c, &e, EXIT_FAILED);
 		else if (!c.json)
 			puts(argv[i]);
 		else {

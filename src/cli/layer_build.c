@@ -108,7 +108,7 @@ static int plan(struct build *b)
 	word(b, "-");
 	bool host = b->mirror ? !strcmp(b->mirror, "host") : host_is(b->suite);
 	if (host && !add_host_sources(b) && b->mirror)
-		return fail_with(&b->c, EXIT_FAILED, "bad_field",
+		return cli_fail_with(&b->c, EXIT_FAILED, "bad_field",
 				 "this host's apt sources do not name %s; use --mirror URL", b->suite);
 	if (b->mirror && !host)
 		word(b, b->mirror);
@@ -182,7 +182,7 @@ static int build(struct build *b, const char *name)
 {
 	char full[LAYER_NAME_MAX], source[256];
 	if (!in_path("mmdebstrap"))
-		return fail_with(&b->c, EXIT_FAILED, "host_lacks",
+		return cli_fail_with(&b->c, EXIT_FAILED, "host_lacks",
 				 "mmdebstrap, which makes Debian roots, is not installed: apt-get install mmdebstrap");
 	int status = plan(b);
 	if (status)

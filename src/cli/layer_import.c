@@ -53,7 +53,7 @@ static int import(const struct common *c, const char *from, const char *word)
 	_cleanup_close_ int own = is_stdin ? -1 : open(from, O_RDONLY | O_CLOEXEC);
 	i.fd = is_stdin ? STDIN_FILENO : own;
 	if (i.fd < 0 || fstat(i.fd, &st) < 0)
-		return fail_with(c, EXIT_FAILED, "local_file", "%s: %s", from, strerror(errno));
+		return cli_fail_with(c, EXIT_FAILED, "local_file", "%s: %s", from, strerror(errno));
 	i.is_dir = S_ISDIR(st.st_mode);
 	snprintf(source, sizeof(source), "%s:%s", i.is_dir ? "dir" : "tar",
 		 is_stdin ? "-" : realpath(from, real) ? real : from);

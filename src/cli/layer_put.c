@@ -26,7 +26,7 @@ int layer_full_name(const struct common *c, struct dsec_client *client, const ch
 		return 0;
 	}
 	if (dsec_layer_list(client, &l, &e) < 0)
-		return fail(c, &e, EXIT_FAILED);
+		return cli_fail(c, &e, EXIT_FAILED);
 	snprintf(ret, LAYER_NAME_MAX, "%s@%llu", word, (unsigned long long)next_version(l, word));
 	dsec_layer_list_free(l);
 	return 0;
@@ -44,7 +44,7 @@ int layer_put(const struct common *c, struct dsec_client *client, const char *fu
 	int r = pump_start(pump, true);
 	if (r < 0) {
 		progress_end(&progress);
-		return fail_with(c, EXIT_FAILED, "internal", "cannot start: %s", strerror(-r));
+		return cli_fail_with(c, EXIT_FAILED, "internal", "cannot start: %s", strerror(-r));
 	}
 	r = dsec_layer_put(client, full_name, source, pump_read, pump, &layer, &e);
 	int local = pump_finish(pump);
@@ -53,9 +53,9 @@ int layer_put(const struct common *c, struct dsec_client *client, const char *fu
 	bool ours = local < 0 && (r >= 0 || local != -EPIPE) && (r >= 0 || !strcmp(e.code, "interrupted"));
 	int status = 0;
 	if (ours)
-		status = fail_with(c, EXIT_FAILED, "local_file", "%s", *why ? why : strerror(-local));
+		status = cli_fail_with(c, EXIT_FAILED, "local_file", "%s", *why ? why : strerror(-local));
 	else if (r < 0)
-		status = fail(c, &e, EXIT_FAILED);
+		status = cli_fail(c, &e, EXIT_FAILED);
 	else if (c->json)
 		puts(layer->json);
 	else

@@ -81,7 +81,7 @@ static int logs_run(int argc, char **argv)
 		r = dsec_exec_follow(client, argv[optind], id, 0, 0, follow, &cb, &x, &e);
 	if (!r && c.json)
 		printf("{\"event\":\"%s\",\"exec\":%s}\n", !strcmp(x->state, "finished") ? "exit" : "end", x->json);
-	int status = r < 0 ? fail(&c, &e, EXIT_FAILED) : 0;
+	int status = r < 0 ? cli_fail(&c, &e, EXIT_FAILED) : 0;
 	dsec_exec_free(x);
 	dsec_client_free(client);
 	return status;

@@ -51,7 +51,7 @@ static int ps_run(int argc, char **argv)
 	struct dsec_error e;
 	if (!client)
 		return EXIT_FAILED;
-	int status = dsec_sandbox_list(client, labels, n_labels, all, &l, &e) < 0 ? fail(&c, &e, EXIT_FAILED) : 0;
+	int status = dsec_sandbox_list(client, labels, n_labels, all, &l, &e) < 0 ? cli_fail(&c, &e, EXIT_FAILED) : 0;
 	if (!status && c.json)
 		json_list_out(stdout, "sandboxes", item_json, l->n, l);
 	else if (!status) {

@@ -8,7 +8,7 @@ static int remove_one(const struct common *c, struct dsec_client *client, const 
 	struct dsec_error e;
 	struct dsec_sandbox *s = NULL;
 	if (dsec_sandbox_delete(client, id, wait, &s, &e) < 0)
-		return fail(c, &e, EXIT_FAILED);
+		return cli_fail(c, &e, EXIT_FAILED);
 	puts(c->json ? s->json : id);
 	dsec_sandbox_free(s);
 	return 0;
@@ -22,7 +22,7 @@ static int remove_listed(const struct common *c, struct dsec_client *client, con
 	struct dsec_error e;
 	int status = 0;
 	if (dsec_sandbox_list(client, labels, n_labels, false, &l, &e) < 0)
-		return fail(c, &e, EXIT_FAILED);
+		return cli_fail(c, &e, EXIT_FAILED);
 	for (size_t i = 0; i < l->n; i++)
 		dsec_sandbox_delete(client, l->items[i].id, false, NULL, NULL);
 	for (size_t i = 0; i < l->n; i++)

@@ -54,7 +54,7 @@ static int run_command(struct run_args *a, struct dsec_client *client, const cha
 			fprintf(stderr, "dsec: stopped by signal %d\n", s.stopped_by);
 			status = 128 + s.stopped_by;
 		} else
-			status = s.output_broken ? 128 + SIGPIPE : fail(&a->c, &e, EXIT_NOT_RUN);
+			status = s.output_broken ? 128 + SIGPIPE : cli_fail(&a->c, &e, EXIT_NOT_RUN);
 	} else {
 		if (a->c.json) {
 			printf("{\"sandbox_id\":");
@@ -87,7 +87,7 @@ static int run_run(int argc, char **argv)
 	 * known and it can be removed. */
 	session_block_signals();
 	if (dsec_sandbox_create(client, &a.create.o, &s, &e) < 0) {
-		status = fail(&a.c, &e, EXIT_NOT_RUN);
+		status = cli_fail(&a.c, &e, EXIT_NOT_RUN);
 		dsec_client_free(client);
 		return status;
 	}

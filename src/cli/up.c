@@ -16,7 +16,7 @@ static int become_dsecd(const struct verb *v, const char *role, int argc, char *
 	ssize_t n = readlink("/proc/self/exe", own, sizeof(own) - 1);
 	_cleanup_free_ char **words = calloc((size_t)argc + 2, sizeof(char *));
 	if (n < 0 || !words)
-		return fail_with(NULL, EXIT_FAILED, "internal", "cannot find this program's own place");
+		return cli_fail_with(NULL, EXIT_FAILED, "internal", "cannot find this program's own place");
 	own[n] = 0;
 	*strrchr(own, '/') = 0;
 	words[1] = (char *)role;
@@ -31,7 +31,7 @@ static int become_dsecd(const struct verb *v, const char *role, int argc, char *
 	}
 	words[0] = "dsecd";
 	execvp("dsecd", words);
-	return fail_with(NULL, EXIT_FAILED, "host_lacks", "dsecd, the daemon, is not installed beside %s: %s", v->name,
+	return cli_fail_with(NULL, EXIT_FAILED, "host_lacks", "dsecd, the daemon, is not installed beside %s: %s", v->name,
 			 strerror(errno));
 }
 

@@ -198,8 +198,8 @@ static int drive(struct follow *f, const char *start_path, const char *start_bod
 		int r = start ? attempt(f, start_path, start_body, &own) : output_path(f, follow, path, &own);
 		if (!r && !start)
 			r = attempt(f, path, NULL, &own);
-		if (!r && (f->finished || !follow))
-			return 0;
+		if (f->finished || (!r && !follow))
+			return 0; /* the result counts, however its connection ended */
 		if (!r)
 			r = sdk_fail(&own, -ECONNRESET, "connection_lost", DSEC_FAULT_PLATFORM, true,
 				     "the output stream ended before the command did");
