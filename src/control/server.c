@@ -237,7 +237,7 @@ static enum MHD_Result begin(struct server *s, struct MHD_Connection *conn, cons
 	r->in_first_call = true;
 	request_start(r, url, s->n_clients > LIMIT_CONNECTIONS_MAX);
 	r->in_first_call = false;
-	if (r->match.route && r->match.route->body == ROUTE_BODY_STREAM && r->has_body)
+	if (r->answer == ANSWER_NONE && r->match.route->body == ROUTE_BODY_STREAM && r->has_body)
 		list_remove(c); /* an upload may take its time; MHD's stall limit holds */
 	if (r->answer == ANSWER_WHOLE && r->has_body && !r->early_sent && r->expects_continue)
 		return request_queue(r); /* nothing was sent yet and nothing will be */

@@ -188,6 +188,17 @@ class Streams(ApiTest):
         # a client that sends all first gets it as well
         self.fails(404, "file_not_found", "PUT", f"{self.base}/files?path=/refused", b"x" * 30 * MIB)
 
+    def test_refused_upload_that_stays_is_cut(self):
+        """The answer is out; a client that neither sends nor leaves is given five seconds."""
+        base = self.api.active()
+        for path, size in (("/files?path=/refused", 100000000), ("/files?path=/x&mode=bad", 100000000)):
+            with self.api.connect() as s:
+                s.sendall(self.api.head("PUT", f"{self.base}{path}", f"Content-Length: {size}") + b"x")
+                self.assertGreaterEqual(read_answer(s)[0], 400)
+                self.assertEqual(s.recv(1), b"")
+                self.assertGreater(self.api.active(), base)
+                wait_until("it is cut", 8, lambda: self.api.active() <= base, 0.2)
+
     # -- stdin ----------------------------------------------------------------------------------------
 
     def test_stdin_goes_on_where_it_was(self):
