@@ -146,6 +146,34 @@ class Crash(ContainerTest):
         self.assertEqual(self.drive.expect("start", name)[0], "ok")
         self.drive.call(f"destroy {name}")
 
+    def test_spawner_killed_with_a_start_in_flight(self):
+        """Nobody knows whether PID 1 was started: a retryable error, and nothing of it is left."""
+        self.drive.call("pool")
+        self.helpers["spawner-0"].send_signal(signal.SIGSTOP)
+        name = self.new_name()
+        self.drive.send(self.start_line(name))
+        time.sleep(0.3)  # PREPARE is answered, SPAWN lies in the socket
+        self.kill_helper("spawner-0")
+        words = self.drive.expect("start", name)
+        self.assertEqual((words[0], words[3]), ("error", "edge_unavailable"), words)
+        self.assertEqual(list((self.base / "state").glob(f"**/{name}")), [])
+        self.start_spawner()
+        self.start()
+
+    def test_mounter_killed_with_a_start_in_flight(self):
+        """PREPARE may be asked again: the start goes on with the new mounter."""
+        self.drive.call("pool")
+        self.start()
+        self.helpers["mounter"].send_signal(signal.SIGSTOP)
+        name = self.new_name()
+        self.drive.send(self.start_line(name))
+        time.sleep(0.1)
+        self.kill_helper("mounter")
+        self.start_mounter()
+        words = self.drive.expect("start", name)
+        self.assertEqual(words[0], "ok", words)
+        self.live.append({"name": name})
+
     def test_edge_killed(self):
         """Live ones are adopted, what no record names is removed, slots do not meet."""
         boxes = [self.start() for _ in range(4)]
