@@ -49,7 +49,10 @@ static void read_argv(struct json_in *in, struct exec_body *b, struct span **ret
 		return;
 	}
 	for (size_t i = 0; i < n && !in->fault; i++) {
-		if (read_member(b, json_array_get(argv, i), &spans[i]) < 0)
+		int r = read_member(b, json_array_get(argv, i), &spans[i]);
+		if (r == -ENOMEM)
+			json_in_fault(in, DSEC_E_CAPACITY, "out of memory");
+		else if (r < 0)
 			json_in_fault(in, DSEC_E_BAD_ARGV,
 				      "argv[%zu] must be a string or {\"b64\": base64 without zero bytes}", i);
 		else if (spans[i].n > LIMIT_ARG_BYTES_MAX)
@@ -102,7 +105,10 @@ static void read_stdin(struct json_in *in, struct exec_body *b, struct span *ret
 		return;
 	}
 	*ret = (struct span){ NULL, buf_len(&b->bytes), 0 };
-	if (base64_decode(text, strlen(text), &b->bytes) < 0)
+	int r = base64_decode(text, strlen(text), &b->bytes);
+	if (r == -ENOMEM)
+		json_in_fault(in, DSEC_E_CAPACITY, "out of memory");
+	else if (r < 0)
 		json_in_fault(in, DSEC_E_BAD_FIELD, "stdin_b64 is not base64");
 	ret->n = buf_len(&b->bytes) - ret->offset;
 	if (ret->n > LIMIT_STDIN_INLINE_BYTES_MAX)

@@ -107,6 +107,11 @@ void handle_file_list(struct request *r)
 			      "path must have 1 to %d bytes", LIMIT_PATH_BYTES_MAX);
 		return;
 	}
+	if (user && strlen(user) > LIMIT_USER_LENGTH_MAX) {
+		request_failf(r, DSEC_E_NAME_TOO_LONG, "user is %zu bytes long; at most %d", strlen(user),
+			      LIMIT_USER_LENGTH_MAX);
+		return;
+	}
 	int edge = edge_of_sandbox(r, request_var(r, 0));
 	if (edge < 0)
 		return;

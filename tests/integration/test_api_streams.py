@@ -174,6 +174,9 @@ class Streams(ApiTest):
     def test_file_queries(self):
         self.fails(400, "bad_field", "GET", f"{self.base}/files")
         self.fails(400, "name_too_long", "GET", f"{self.base}/files?path=/" + "a" * 4095)
+        for what in ("", "/stat", "/list"):
+            self.fails(404, "file_not_found", "GET", f"{self.base}/files/stat?path=/x&user=" + "u" * 64)
+            self.fails(400, "name_too_long", "GET", f"{self.base}/files{what}?path=/x&user=" + "u" * 65)
         self.fails(400, "bad_field", "PUT", f"{self.base}/files?path=/x&mode=999", b"")
         self.fails(400, "bad_field", "PUT", f"{self.base}/files?path=/x&sha256=abc", b"")
         self.fails(400, "bad_field", "GET", f"{self.base}/files?path=/x&offset=-1")

@@ -1,5 +1,6 @@
 /* test_control_bodies.c: strict JSON, each bound at, under and over it, base64, UTF-8. */
 #include "unit.h"
+#include "fault.h"
 #include "control/checks.h"
 #include "control/create_body.h"
 #include "control/exec_body.h"
@@ -272,6 +273,29 @@ static void argv_bytes(void **state)
 	json_decref(v);
 }
 
+/* Every allocation fails once: a typed answer, nothing leaked (the ASan build looks). */
+static void allocation_faults(void **state)
+{
+	json_t *v = json_loads("{\"argv\":[\"a\",{\"b64\":\"/wE=\"}],\"stdin_b64\":\"AAE=\",\"env\":{\"A\":\"1\",\"B\":\"2\"}}", 0, NULL);
+	unsigned n = 0;
+	for (;; n++) {
+		struct exec_body b;
+		struct dsec_error e = { 0 };
+		fault_alloc_arm(n);
+		int r = exec_body_read(&b, v, &e);
+		bool reached = fault_alloc_disarm();
+		exec_body_done(&b);
+		if (!reached) {
+			assert_int_equal(r, 0);
+			break;
+		}
+		assert_true(r < 0);
+		assert_int_equal(e.code, DSEC_E_CAPACITY);
+	}
+	assert_true(n >= 4);
+	json_decref(v);
+}
+
 /* ---- sandbox bodies ---- */
 
 struct with_store {
@@ -536,7 +560,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parses_strictly), cmocka_unit_test(depth_at_its_limit), cmocka_unit_test(field_types),
 		cmocka_unit_test(exec_shapes), cmocka_unit_test(argv_bounds), cmocka_unit_test(stdin_bounds),
-		cmocka_unit_test(env_bounds), cmocka_unit_test(argv_bytes), WITH_STORE(create_shapes),
+		cmocka_unit_test(env_bounds), cmocka_unit_test(argv_bytes), cmocka_unit_test(allocation_faults),
+		WITH_STORE(create_shapes),
 		WITH_STORE(create_environment), WITH_STORE(create_defaults), WITH_STORE(labels_bounds),
 		cmocka_unit_test(base64_round_trip), cmocka_unit_test(utf8), cmocka_unit_test(signals),
 		cmocka_unit_test(modes),
