@@ -64,11 +64,13 @@ static int check_start(const Dsec__Edge__ExecStart *m, struct dsec_error *e)
 	return 0;
 }
 
-/* What makes two requests the same: all but how the caller wants the answer. */
+/* What makes two requests the same: all but the id and how the caller wants the answer. */
 static int start_hash(Dsec__Edge__ExecStart *m, uint64_t *ret)
 {
 	protobuf_c_boolean follow = m->follow;
+	char *id = m->exec_id;
 	m->follow = false;
+	m->exec_id = "";
 	size_t n = dsec__edge__exec_start__get_packed_size(m);
 	_cleanup_free_ uint8_t *p = malloc(n + 1);
 	if (p) {
@@ -76,6 +78,7 @@ static int start_hash(Dsec__Edge__ExecStart *m, uint64_t *ret)
 		*ret = XXH3_64bits(p, n);
 	}
 	m->follow = follow;
+	m->exec_id = id;
 	return p ? 0 : -ENOMEM;
 }
 

@@ -148,6 +148,7 @@ struct part {
 	Dsec__Edge__Sandbox items[LIST_PART_BYTES / 512];
 	Dsec__Edge__Sandbox *ptrs[LIST_PART_BYTES / 512];
 	size_t n, bytes;
+	int err;
 };
 
 static void part_send(struct call *c, struct part *p)
@@ -158,7 +159,9 @@ static void part_send(struct call *c, struct part *p)
 	m.sandboxes = p->ptrs;
 	reply.what_case = DSEC__EDGE__EDGE_REPLY__WHAT_SANDBOXES;
 	reply.sandboxes = &m;
-	call_reply(c, &reply);
+	int r = call_reply(c, &reply);
+	if (r < 0)
+		p->err = r;
 	p->n = p->bytes = 0;
 }
 
@@ -191,8 +194,12 @@ void call_list(struct call *c)
 		part_add(c, p, sb);
 	}
 	part_send(c, p); /* also when it is empty: the answer has at least one part */
+	int err = p->err;
 	free(p);
-	call_end(c);
+	if (err) /* part of a list must not look like all of it */
+		call_fail(c, DSEC_E_OVERLOADED, "the list is too long for one answer: filter by label");
+	else
+		call_end(c);
 }
 
 void call_delete(struct call *c)

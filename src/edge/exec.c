@@ -194,6 +194,7 @@ static bool listed(const Dsec__Chronus__HelloReply *hello, const char *id)
 
 void exec_resume_all(struct sandbox *sb, const Dsec__Chronus__HelloReply *hello)
 {
+	forget_ended(sb, hello);
 	list_for_each(x, &sb->exec_list, struct exec, link) {
 		if (exec_ended(x) || x->peer.stream)
 			continue;
@@ -236,12 +237,25 @@ int exec_create(struct sandbox *sb, const char *id, Dsec__Edge__ExecStart *spec_
 
 /* --- the end --- */
 
+/* Once it has started only what is shown of it is kept. */
 static void trim_spec(struct exec *x)
 {
-	for (size_t i = 0; i < x->spec->n_env; i++)
-		dsec__edge__key_value__free_unpacked(x->spec->env[i], NULL);
-	free(TAKE_PTR(x->spec->env));
-	x->spec->n_env = 0;
+	Dsec__Edge__ExecStart *s = x->spec;
+	for (size_t i = 0; i < s->n_env; i++)
+		dsec__edge__key_value__free_unpacked(s->env[i], NULL);
+	free(TAKE_PTR(s->env));
+	s->n_env = 0;
+	free(s->stdin.data);
+	s->stdin = (ProtobufCBinaryData){ 0 };
+	size_t room = EXEC_ARGV_SHOWN_MAX, n = 0;
+	while (n < s->n_argv && room) {
+		s->argv[n].len = MIN(s->argv[n].len, room);
+		room -= MIN(s->argv[n].len + EXEC_ARGV_OVERHEAD, room);
+		n++;
+	}
+	for (size_t i = n; i < s->n_argv; i++)
+		free(s->argv[i].data);
+	s->n_argv = n;
 }
 
 /* X4. forget: chronus has the exec and is told to drop it. */
@@ -337,6 +351,7 @@ static void on_started(struct exec *x, const Dsec__Chronus__ExecStarted *m)
 	spool_skip(&x->out[1], m->stderr_offset);
 	x->acked[0] = x->out[0].total;
 	x->acked[1] = x->out[1].total;
+	trim_spec(x);
 	stdin_attached(x, m->stdin_offset, m->stdin_closed);
 	if (first)
 		output_progress(x);

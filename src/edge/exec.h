@@ -74,6 +74,9 @@ int exec_signal(struct exec *x, uint32_t sig, bool whole_tree);
 int exec_resize(struct exec *x, uint32_t rows, uint32_t cols);
 void exec_drop_old(struct sandbox *sb); /* keeps the limits of what is kept */
 
+/* forget.c: chronus drops what has ended here, and what is unknown here is killed. */
+void forget_ended(struct sandbox *sb, const Dsec__Chronus__HelloReply *hello);
+
 /* stdin.c */
 int stdin_save(struct exec *x, const void *p, size_t n); /* inline input to its file */
 void stdin_remove(struct exec *x);

@@ -67,8 +67,8 @@ void message_sandbox(struct sandbox *sb, Dsec__Edge__Sandbox *ret)
 static void fill_argv(const Dsec__Edge__ExecStart *spec, Dsec__Edge__Exec *m)
 {
 	size_t bytes = 0, n = 0;
-	while (n < spec->n_argv && bytes + spec->argv[n].len + 4 <= EXEC_ARGV_SHOWN_MAX)
-		bytes += spec->argv[n++].len + 4;
+	while (n < spec->n_argv && bytes + spec->argv[n].len <= EXEC_ARGV_SHOWN_MAX)
+		bytes += spec->argv[n++].len + EXEC_ARGV_OVERHEAD;
 	m->n_argv = n;
 	m->argv = spec->argv;
 }

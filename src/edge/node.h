@@ -30,11 +30,12 @@
 #define EDGE_STOPPED_KEPT_MAX 2000   /* stopped sandboxes kept, beyond it the oldest goes */
 #define EDGE_SPOOL_FDS_MAX 2048
 #define EXECS_RUNNING_MAX 256        /* per sandbox */
-#define EXECS_KEPT_MAX 4096          /* per sandbox, finished ones; the oldest goes */
+#define EXECS_KEPT_MAX 1000          /* per sandbox, finished ones; the oldest goes */
 #define EXEC_START_DEADLINE_MS (30 * 1000)
 #define EXEC_STDIN_MAX (1024 * 1024) /* inline standard input */
 #define EXEC_START_MAX (256 * 1024)  /* argv, environment, names in all */
 #define EXEC_ARGV_SHOWN_MAX (16 * 1024)
+#define EXEC_ARGV_OVERHEAD 4 /* of each argument in a message */
 #define SPOOL_SANDBOX_MAX (2048ull * 1024 * 1024)
 #define CREATE_SIZE_MAX (32 * 1024)  /* of a packed Create: labels and environment */
 

@@ -7,9 +7,9 @@ import time
 import unittest
 
 import leaks
-from edge_client import (EXEC, FILE, OP_LIST, OP_READ, OP_STAT, OP_TAR_IN, OP_TAR_OUT, OP_WRITE, R_ENTRIES, R_EXEC, R_FILE_DONE, R_STAT,
-                         EdgeClient, EdgeError, gaps, named)
-from chronus_client import decode, field, get, message
+from chronus_client import decode, field, get
+from edge_client import (EXEC, EXEC_GET, OP_LIST, OP_READ, OP_STAT, OP_TAR_IN, OP_TAR_OUT, OP_WRITE, R_ENTRIES, R_EXEC,
+                         R_FILE_DONE, R_STAT, EdgeClient, gaps, named)
 from harness import wait_until
 from test_edge_life import EdgeTest
 
@@ -60,6 +60,16 @@ class Running(EdgeTest):
         self.assertEqual(out.split()[0].decode(), hashlib.sha256(data).hexdigest())
         self.refused("body_too_large", self.edge.run, self.sb, ["cat"], stdin=data + b"x")
         self.refused("bad_argv", self.edge.run, self.sb, ["/bin/true"] + ["x" * 60000] * 5)
+
+    def test_shown_argv_is_cut(self):
+        eid = self.edge.exec(self.sb, ["/bin/sh", "-c", "true # " + "x" * 100000, "y"])["id"]
+        self.edge.wait_exec(self.sb, eid)
+        raw = self.edge.reply(self.edge.call(EXEC_GET, field(1, self.sb) + field(2, eid)), R_EXEC)
+        argv = decode(raw)[4]
+        self.assertEqual(argv[:2], [b"/bin/sh", b"-c"])
+        self.assertTrue(argv[2].startswith(b"true # xxx"))
+        self.assertTrue(15000 < sum(map(len, argv)) <= 16384)
+        self.assertEqual(self.edge.exec(self.sb, ["/bin/sh", "-c", "true # " + "x" * 100000, "y"], eid=eid)["id"], eid)
 
     def test_many_readers_from_any_offset(self):
         eid = self.edge.exec(self.sb, NUMBERED % 5000)["id"]
