@@ -66,7 +66,7 @@ static void test_tar_is_canonical_and_whole(void **state)
 {
 	struct tar_count count;
 	struct stat a, b;
-	char why[TAR_WHY_MAX], text[8192], again[8192];
+	char why[TAR_WHY_MAX], text[65536], again[65536];
 	mkdir("from", 0755);
 	mkdir("from/z", 0755);
 	mkdir("from/a", 0700);
