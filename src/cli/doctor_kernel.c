@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -173,11 +174,22 @@ static void system_calls(struct doctor *d)
 		   errno == ENOSYS ? "not there" : "there");
 }
 
+/* securityfs tells; where it is not mounted, it is for this look. 0: bpf is there. */
+static int look_for_bpf_lsm(void *arg)
+{
+	static const char path[] = "/sys/kernel/security/lsm";
+	_cleanup_free_ char *lsms = NULL;
+	int r = read_file_at(AT_FDCWD, path, 4096, &lsms, NULL);
+	if (r < 0 && (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+		      mount("securityfs", "/sys/kernel/security", "securityfs", 0, NULL) < 0))
+		return -errno;
+	if (r < 0)
+		r = read_file_at(AT_FDCWD, path, 4096, &lsms, NULL);
+	return r < 0 ? r : strstr(lsms, "bpf") ? 0 : -ENOENT;
+}
+
 static void bpf(struct doctor *d)
 {
-	_cleanup_free_ char *lsms = NULL;
-	if (read_file_at(AT_FDCWD, "/sys/kernel/security/lsm", 4096, &lsms, NULL) < 0)
-		lsms = NULL;
 	union bpf_attr a = { .map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 4, .max_entries = 1 };
 	long r = d->root ? syscall(SYS_bpf, BPF_MAP_CREATE, &a, sizeof(a)) : -1;
 	if (!d->root)
@@ -185,9 +197,9 @@ static void bpf(struct doctor *d)
 	doctor_add(d, "bpf", r < 0 ? LEVEL_WARN : LEVEL_OK, "network rules cannot be enforced; sandboxes stay without network",
 		   r < 0 ? "does not work: %s" : "works", strerror(errno));
 	base_close((int)r);
-	bool lsm = lsms && strstr(lsms, "bpf");
-	doctor_add(d, "bpf_lsm", lsm ? LEVEL_OK : LEVEL_WARN, "some guard rails are left to Landlock; boot with lsm=...,bpf",
-		   lsm ? "there" : "not among the active modules");
+	int lsm = doctor_in_child(look_for_bpf_lsm, NULL);
+	doctor_add(d, "bpf_lsm", !lsm ? LEVEL_OK : LEVEL_WARN, "some guard rails are left to Landlock; boot with lsm=...,bpf",
+		   !lsm ? "there" : lsm == -ENOENT ? "not among the active modules" : "cannot be seen: %s", strerror(-lsm));
 }
 
 void doctor_kernel(struct doctor *d)

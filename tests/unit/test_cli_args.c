@@ -117,8 +117,10 @@ static void test_args_signals_and_status(void **state)
 	assert_int_equal(signal_number("15"), 15);
 	assert_int_equal(signal_number("NOSUCH"), 0);
 	assert_int_equal(signal_number("0"), 0);
-	assert_int_equal(session_status(&(struct dsec_exec){ .has_exit_code = true, .exit_code = 255, .killed_by = "" }, true), 255);
-	assert_int_equal(session_status(&(struct dsec_exec){ .signal = "KILL", .killed_by = "" }, true), 137);
+	struct dsec_exec ended = { .has_exit_code = true, .exit_code = 255, .killed_by = "" };
+	struct dsec_exec killed = { .signal = "KILL", .killed_by = "" };
+	assert_int_equal(session_status(&ended, true), 255);
+	assert_int_equal(session_status(&killed, true), 137);
 	assert_int_equal(session_status(&(struct dsec_exec){ .killed_by = "" }, true), EXIT_NOT_RUN);
 }
 
