@@ -9,6 +9,7 @@ shift
 SOURCE=$(realpath "$(dirname "$0")/../..")
 VM=$BUILD/vm
 TESTS=${*:-test_layers_mounter.py test_layers_import.py test_container_life.py test_container_isolation.py}
+[ "$TESTS" != none ] || TESTS=
 MEMORY=${DSEC_VM_MEMORY:-6144}
 TIMEOUT_S=${DSEC_VM_TIMEOUT_S:-900}
 PROGRAMS="dsec dsecd dsec-mounter dsec-spawner chronus dsec-layer-import container_drive probe_init"
@@ -65,11 +66,19 @@ add_python() {
 	find "$library/lib-dynload" -name '*.so' | while read -r extension; do add "$extension"; done
 }
 
-# Modules below /lib/modules, with the index that modprobe wants.
+# The modules named and what they depend on, with the index that modprobe wants.
 add_modules() {
-	mkdir -p "$ROOT/lib/modules"
-	cp -a "$KERNEL/lib/modules/$RELEASE" "$ROOT/lib/modules/"
-	(cd "$ROOT/lib/modules/$RELEASE/kernel" && rm -rf drivers/net drivers/gpu drivers/scsi drivers/nvme net sound)
+	from=$KERNEL/lib/modules/$RELEASE
+	to=$ROOT/lib/modules/$RELEASE
+	[ -e "$from/modules.dep" ] || busybox depmod -b "$KERNEL" "$RELEASE"
+	mkdir -p "$to"
+	cp "$from"/modules.builtin* "$from/modules.order" "$to/"
+	for module in $MODULES; do
+		grep "/$module\.ko:" "$from/modules.dep" | tr -d : | tr ' ' '\n'
+	done | sort -u | while read -r file; do
+		mkdir -p "$to/$(dirname "$file")"
+		cp "$from/$file" "$to/$file"
+	done
 	busybox depmod -b "$ROOT" "$RELEASE"
 }
 
