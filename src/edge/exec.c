@@ -269,6 +269,7 @@ static void exec_end(struct exec *x, enum exec_state state, bool forget)
 	sb->spooled += spool_stored(&x->out[0]) + spool_stored(&x->out[1]);
 	if (record_exec_finished(x) < 0) {
 		log_error("%s/%s: the journal does not take its result; chronus keeps it", sb->id, x->id);
+		x->unrecorded = true; /* forget_ended tries again */
 		forget = false;
 	}
 	if (forget) {

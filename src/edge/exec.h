@@ -47,6 +47,7 @@ struct exec {
 	struct spool out[2];       /* stdout, stderr */
 	uint64_t acked[2];
 	bool ack_due;
+	bool unrecorded;           /* it ended, and the journal did not take that */
 	uint64_t oom_base;         /* the sandbox's oom kills when it started */
 	struct stdin_pipe in;
 	struct link readers;       /* calls that follow (output.c) */

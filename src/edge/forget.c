@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include "base/log.h"
 #include "edge/exec.h"
+#include "edge/record.h"
 
 static void send_forget(struct peer *p)
 {
@@ -37,6 +38,8 @@ void forget_ended(struct sandbox *sb, const Dsec__Chronus__HelloReply *hello)
 		struct peer p;
 		if (x && !exec_ended(x))
 			continue;
+		if (x && x->unrecorded && record_exec_finished(x) < 0)
+			continue; /* X1 of exec.c: it must not be forgotten yet */
 		Dsec__Chronus__ExecAttach m = DSEC__CHRONUS__EXEC_ATTACH__INIT;
 		Dsec__Chronus__ChronusOpen open = DSEC__CHRONUS__CHRONUS_OPEN__INIT;
 		m.id = info->id;
