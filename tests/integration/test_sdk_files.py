@@ -32,6 +32,9 @@ class Files(SdkTest):
         self.assertEqual((await sandbox.run_shell("cat ~/in-home")).stdout, b"1")
         await sandbox.files.write("/tmp/theirs", b"2", user="user")
         self.assertEqual((await sandbox.files.stat("/tmp/theirs")).uid, 1000)
+        await sandbox.files.mkdir("/tmp/their-dir", user="user")
+        await sandbox.files.move("/tmp/theirs", "/tmp/their-dir/x", user="user")
+        self.assertEqual([e.uid for e in await sandbox.files.list("/tmp/their-dir", user="user")], [1000])
 
     @in_sandbox()
     async def test_list_mkdir_move_remove(self, client, sandbox):

@@ -65,6 +65,29 @@ class Lifecycle(SdkTest):
         self.assertEqual(await client.list(labels={"a": "1"}), [])
 
     @with_client
+    async def test_cancelled_creates_leave_no_sandbox(self, client):
+        hasty = self.sdk_client()
+        made = []
+        for step in range(24):
+            task = asyncio.ensure_future(hasty.run_container(args(labels={"hasty": "yes"})))
+            await asyncio.sleep(step * 0.001)
+            task.cancel()
+            try:
+                made.append(await task)
+            except asyncio.CancelledError:
+                pass
+        await hasty.close()  # waits for what looks after the cut calls
+        for sandbox in made:
+            await client.delete(sandbox.id)
+        self.assertLess(len(made), 24)
+        for _ in range(100):
+            left = await client.list(labels={"hasty": "yes"})
+            if not left:
+                return
+            await asyncio.sleep(0.1)
+        self.fail("left over: %r" % left)
+
+    @with_client
     async def test_layers(self, client):
         layer = await client.layers.import_tar("other@7", busybox_tar(), origin="a test")
         self.assertEqual((layer.reference, layer.source), ("other@7", "a test"))
