@@ -230,7 +230,7 @@ const char *volume_describe(const struct volume *v)
 
 /* The sparse image can run the host's file system full, which would turn every
  * sandbox's disk into I/O errors: stop giving out shares before that. */
-static int check_room(struct volume *v, uint64_t limit_bytes, struct dsec_error *e)
+static int check_room(struct volume *v, struct dsec_error *e)
 {
 	struct statfs host, fs;
 	if (fstatfs(v->state_fd, &host) < 0 || fstatfs(v->root_fd, &fs) < 0)
@@ -269,7 +269,7 @@ int volume_create(struct volume *v, const char *id, uint64_t limit_bytes, int *r
 	if (limit_bytes < VOLUME_LIMIT_MIN)
 		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_FIELD, "a disk limit is at least %u MiB",
 				      VOLUME_LIMIT_MIN >> 20);
-	int r = check_room(v, limit_bytes, e);
+	int r = check_room(v, e);
 	if (r < 0)
 		return r;
 	r = btrfs_subvol_create(v->root_fd, id);

@@ -144,8 +144,8 @@ class Client:
 class Mounter:
     """dsec-mounter on a state directory of its own."""
 
-    def __init__(self, layer_dir, *args):
-        self.dir = tempfile.mkdtemp(prefix="layers-m-", dir="/tmp")
+    def __init__(self, layer_dir, *args, where="/tmp"):
+        self.dir = tempfile.mkdtemp(prefix="layers-m-", dir=where)
         self.layer_dir, self.args = layer_dir, args or ("--volume-bytes", str(2 << 30))
         self.proc = None
         self.start()
