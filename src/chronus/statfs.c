@@ -3,8 +3,8 @@
  * The filter of each command (seccomp.c) sends statfs and fstatfs to a listener
  * that PID 1 holds. For each call:
  *   RECV -> helper LOOKs -> not the root: the kernel goes on with the call
- *                        -> the root: ask the edge for the usage if ours is older
- *                           than USAGE_FRESH_MS -> is the call still there? ->
+ *                        -> the root: ask the edge for the usage if ours is not
+ *                           fresh -> is the call still there? ->
  *                           helper FILLs the caller's memory -> SEND
  * The helper is a child that has entered the user namespace: PID 1 opens nothing
  * of the sandbox and touches no memory of it, so nothing there can hold it up.
@@ -32,7 +32,12 @@
 #endif
 #define OP_MS 1000         /* one call, all in */
 #define USAGE_WAIT_MS 250  /* of these for the edge */
-#define USAGE_FRESH_MS 1000
+/* How old an answer of the edge may be: nothing to speak of for whoever writes a
+ * file and looks, a second for whoever asks all the time. */
+#define USAGE_FRESH_MS 10
+#define USAGE_FRESH_BUSY_MS 1000
+#define ASKS_MAX 10        /* in a row before it counts as busy; one comes back each */
+#define ASK_BACK_MS 500
 #define HELPER_IDLE_MS 5000
 #define NOTIF_ROOM 256     /* a later kernel's struct may be longer than the header's */
 
@@ -48,7 +53,8 @@ struct statfs_state {
 	struct statfs_question q;
 	uint64_t op_at, ask_at, idle_at; /* deadlines */
 	uint64_t usage_at, limit, used;  /* last known; usage_at 0: never */
-	uint64_t asked_at;
+	uint64_t asked_at, asks_at;      /* of the last question; of the last one given back */
+	uint32_t asks;                   /* left */
 	uint32_t token;
 };
 
@@ -109,8 +115,15 @@ static void ask_edge(struct statfs_state *s)
 	struct pb_out o = { .p = p, .cap = sizeof(p) };
 	struct conn *conn = &s->c->conn;
 	uint64_t now = now_mono_ms();
+	uint64_t back = (now - s->asks_at) / ASK_BACK_MS;
+	if (back) {
+		s->asks = (uint32_t)MIN(s->asks + back, (uint64_t)ASKS_MAX);
+		s->asks_at = now;
+	}
 	/* Fresh enough, or asked a moment ago without an answer. */
-	if (MAX(s->usage_at, s->asked_at) + USAGE_FRESH_MS > now) {
+	bool unanswered = s->asked_at > s->usage_at;
+	uint64_t fresh = s->asks && !unanswered ? USAGE_FRESH_MS : USAGE_FRESH_BUSY_MS;
+	if (MAX(s->usage_at, s->asked_at) + fresh > now) {
 		fill(s);
 		return;
 	}
@@ -121,6 +134,7 @@ static void ask_edge(struct statfs_state *s)
 	}
 	s->state = ASKING_EDGE;
 	s->asked_at = now;
+	s->asks -= s->asks > 0;
 	s->ask_at = now + USAGE_WAIT_MS;
 }
 
