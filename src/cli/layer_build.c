@@ -139,11 +139,12 @@ static void take_words(struct build *b, int status)
 	int n = snprintf(b->why, sizeof(b->why), "mmdebstrap ended with status %d", status);
 	if (b->log_fd < 0)
 		return;
-	char text[1500];
+	char text[420]; /* an error's sentence is bounded, and the last words are the ones that tell */
 	off_t size = lseek(b->log_fd, 0, SEEK_END);
 	ssize_t k = pread(b->log_fd, text, sizeof(text) - 1, MAX(0, size - (off_t)sizeof(text) + 1));
 	text[MAX(k, 0)] = 0;
-	snprintf(b->why + n, sizeof(b->why) - (size_t)n, ":\n%s", text);
+	const char *line = k == sizeof(text) - 1 ? strchr(text, '\n') : NULL;
+	snprintf(b->why + n, sizeof(b->why) - (size_t)n, " (--verbose shows all its words):\n%s", line ? line + 1 : text);
 }
 
 static int work(int fd, void *user)
