@@ -110,6 +110,11 @@ class Api:
         text = self.client.raw("GET", "/metrics")[2].decode()
         return int(next(l for l in text.splitlines() if l.startswith("dsec_http_requests_active ")).split()[1])
 
+    def settled(self):
+        """Waits until what earlier tests left is over; how many requests are active then: this one."""
+        wait_until("earlier requests over", 15, lambda: self.active() == 1)
+        return 1
+
     def files_open(self):
         return len(os.listdir(f"/proc/{self.server.pid}/fd"))
 

@@ -120,6 +120,7 @@ class Layers(ApiTest):
     def test_imports_at_once_are_bounded(self):
         limit = self.client.call("GET", "/v1/limits")["limits"]["layer_imports_at_once"]
         held = []
+        self.api.settled()
         try:
             for i in range(limit):
                 s = self.api.connect()

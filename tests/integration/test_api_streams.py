@@ -193,7 +193,7 @@ class Streams(ApiTest):
 
     def test_refused_upload_that_stays_is_cut(self):
         """The answer is out; a client that neither sends nor leaves is given five seconds."""
-        base = self.api.active()
+        base = self.api.settled()
         for path, size in (("/files?path=/refused", 100000000), ("/files?path=/x&mode=bad", 100000000)):
             with self.api.connect() as s:
                 s.sendall(self.api.head("PUT", f"{self.base}{path}", f"Content-Length: {size}") + b"x")
@@ -223,7 +223,7 @@ class Streams(ApiTest):
 
     def test_left_streams_are_noticed(self):
         """Also half-closed ones: nothing else would ever wake a suspended connection."""
-        base = self.api.active()
+        base = self.api.settled()
         for leave in ("close", "reset", "half"):
             held = []
             body = json.dumps({"argv": ["hang"]}).encode()
@@ -246,7 +246,7 @@ class Streams(ApiTest):
     def test_left_uploads_are_noticed(self):
         """Bytes behind a full window: once they have reached the server's side, leaving is seen. (Before that
         TCP itself holds the end of the stream back behind them.)"""
-        base = self.api.active()
+        base = self.api.settled()
         with self.api.connect() as s:
             s.sendall(self.api.head("PUT", f"{self.base}/files?path=/hold", f"Content-Length: {1 << 30}"))
             s.sendall(b"x" * (WINDOW + 48 * 1024))
