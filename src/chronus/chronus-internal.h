@@ -23,13 +23,14 @@
 #include "chronus/wire.h"
 
 /* ---- Limits ---- */
-#define CHRONUS_EXECS_MAX 1024            /* not yet forgotten, or with processes left */
+#define CHRONUS_EXECS_MAX 768             /* not yet forgotten, or with processes left: all fit one HelloReply */
 #define CHRONUS_FILE_OPS_MAX 64           /* under way at once */
 #define CHRONUS_OUTPUT_RING (256 * 1024)  /* unacknowledged bytes a stream of one exec */
 #define CHRONUS_WINDOW (128 * 1024)       /* what the edge may send ahead on a stream */
 #define CHRONUS_START_DEADLINE_MS 5000    /* fork to exec; then exec_blocked */
 #define CHRONUS_DRAIN_DEFAULT_MS 100
 #define CHRONUS_DISCARD_MS 100            /* pause between reads of output nobody wants */
+#define CHRONUS_COLLECT_MS 10             /* until a busy leaf is removed again */
 #define CHRONUS_FILE_IDLE_MS 120000       /* a file worker that moves nothing is stopped */
 #define CHRONUS_NONE UINT64_MAX           /* no deadline */
 
@@ -77,7 +78,7 @@ struct owner {
 	uint32_t stream; /* 0: nobody is attached */
 };
 
-/* ---- Commands (exec.c, exec_io.c, exec_child.c) ---- */
+/* ---- Commands (exec.c, exec_start.c, exec_io.c, exec_child.c) ---- */
 enum exec_state {
 	/* STARTING -> RUNNING -> DRAINING -> ENDED
 	 *     \-> FAILED (also after the start deadline) */
@@ -148,8 +149,13 @@ void exec_io_tidy(struct exec *x);
 void exec_io_tick(struct exec *x, uint64_t now);
 uint64_t exec_io_deadline(const struct exec *x);
 void exec_io_done(struct exec *x);
-/* exec.c, for exec_io.c */
+/* exec.c, for exec_io.c and exec_start.c */
 void exec_check_end(struct exec *x);
+struct exec *exec_find(struct chronus *c, struct slice id);
+void exec_attach_stream(struct exec *x, uint32_t stream, const uint64_t offset[2]);
+void exec_fail(struct exec *x, enum dsec_code code, const char *message); /* NULL: x->failure says it */
+void exec_refuse(struct chronus *c, uint32_t stream, enum dsec_code code, const char *message);
+void exec_on_start_sock(struct source *s, uint32_t events); /* the child's word */
 
 /* ---- What a forked child does before exec (exec_child.c, enter.c) ---- */
 struct exec_plan {
@@ -242,6 +248,7 @@ struct chronus {
 	unsigned n_files;
 	struct statfs_state *statfs; /* NULL until a command has a listener */
 	uint64_t leaf_counter;
+	uint64_t collect_at; /* something waits for *_collect */
 	uint64_t meminfo_at, meminfo_next, meminfo_step_ms;
 	uint64_t meminfo_usage;
 	struct rlimit nofile; /* as inherited: what commands get */

@@ -110,6 +110,8 @@ static void on_sigchld(struct source *s, uint32_t events)
 static int watch_children(struct chronus *c)
 {
 	sigset_t set;
+	for (int i = 1; i < 65; i++) /* whatever came with exec; children need not do it again */
+		signal(i, SIG_DFL);
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_SETMASK, &set, NULL);
@@ -125,7 +127,7 @@ static int watch_children(struct chronus *c)
 
 static int time_left(struct chronus *c)
 {
-	uint64_t at = MIN(MIN(exec_deadline(c), file_deadline(c)), statfs_deadline(c));
+	uint64_t at = MIN(MIN(exec_deadline(c), file_deadline(c)), MIN(statfs_deadline(c), c->collect_at));
 	if (exec_running(c))
 		at = MIN(at, c->meminfo_next);
 	if (at == CHRONUS_NONE)
@@ -153,6 +155,7 @@ static void run(struct chronus *c)
 			exec_tidy(c);
 		}
 		conn_flush(c);
+		c->collect_at = CHRONUS_NONE;
 		exec_collect(c);
 		file_collect(c);
 	}
@@ -160,7 +163,7 @@ static void run(struct chronus *c)
 
 int main(void)
 {
-	static struct chronus c;
+	static struct chronus c = { .collect_at = CHRONUS_NONE };
 	prctl(PR_SET_DUMPABLE, 0);
 	umask(022);
 	c.conn.s.fd = c.sigchld.fd = -1;

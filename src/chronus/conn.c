@@ -77,7 +77,8 @@ static void large_piece(struct chronus *c, struct large_start *l, const struct a
 
 static void on_hello(struct chronus *c, uint32_t stream)
 {
-	/* As many execs as there may be, each with its longest id. */
+	/* As many execs as there may be, each with its longest id, fit one message. */
+	_Static_assert(128 + CHRONUS_EXECS_MAX * (EXEC_ID_MAX + 16) <= AETHER_PAYLOAD_MAX, "HelloReply is one payload");
 	size_t cap = 128 + (size_t)c->n_execs * (EXEC_ID_MAX + 16), mark;
 	_cleanup_free_ uint8_t *p = malloc(cap);
 	struct pb_out o = { .p = p, .cap = p ? cap : 0 };

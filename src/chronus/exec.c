@@ -24,8 +24,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/cleanup.h"
@@ -37,7 +35,7 @@
 #define SETTLE_MS 10           /* for a tree that ends by itself */
 #define SETTLE_KILLED_MS 1000  /* for one that was signalled as a whole */
 
-static struct exec *find(struct chronus *c, struct slice id)
+struct exec *exec_find(struct chronus *c, struct slice id)
 {
 	for (struct exec *x = c->execs; x; x = x->next)
 		if (strlen(x->id) == id.n && !memcmp(x->id, id.p, id.n))
@@ -46,7 +44,7 @@ static struct exec *find(struct chronus *c, struct slice id)
 }
 
 /* An answer on a stream that belongs to no exec. */
-static void refuse(struct chronus *c, uint32_t stream, enum dsec_code code, const char *message)
+void exec_refuse(struct chronus *c, uint32_t stream, enum dsec_code code, const char *message)
 {
 	uint8_t p[REPORT_MAX];
 	struct pb_out o = { .p = p, .cap = sizeof(p) };
@@ -59,7 +57,7 @@ static void refuse(struct chronus *c, uint32_t stream, enum dsec_code code, cons
 
 /* ---- Attaching and telling ---- */
 
-static void attach(struct exec *x, uint32_t stream, const uint64_t offset[2])
+void exec_attach_stream(struct exec *x, uint32_t stream, const uint64_t offset[2])
 {
 	struct aether *a = x->c->conn.a;
 	if (x->owner.stream) { /* the newest reader counts */
@@ -167,17 +165,17 @@ void exec_pump(struct exec *x)
 
 void exec_attach(struct chronus *c, uint32_t stream, const struct wire_exec_attach *w)
 {
-	struct exec *x = find(c, w->id);
+	struct exec *x = exec_find(c, w->id);
 	if (!x) {
-		refuse(c, stream, DSEC_E_EXEC_NOT_FOUND, "chronus knows no such exec; it was forgotten or never started");
+		exec_refuse(c, stream, DSEC_E_EXEC_NOT_FOUND, "chronus knows no such exec; it was forgotten or never started");
 		return;
 	}
-	attach(x, stream, w->out_offset);
+	exec_attach_stream(x, stream, w->out_offset);
 }
 
 /* ---- Ending ---- */
 
-static void fail(struct exec *x, enum dsec_code code, const char *message)
+void exec_fail(struct exec *x, enum dsec_code code, const char *message)
 {
 	leaf_kill(&x->leaf);
 	exec_io_done(x);
@@ -262,7 +260,7 @@ static void started(struct exec *x)
 }
 
 /* The child's word: an error, descriptors, or (EOF) a successful exec. */
-static void on_start_sock(struct source *s, uint32_t events)
+void exec_on_start_sock(struct source *s, uint32_t events)
 {
 	struct exec *x = container_of(s, struct exec, start_sock);
 	while (x->start_sock.fd >= 0) {
@@ -288,11 +286,11 @@ static void on_start_sock(struct source *s, uint32_t events)
 			x->failure = m.error;
 			if (m.error.code == DSEC_OK || m.error.code >= DSEC_E_COUNT_)
 				x->failure.code = DSEC_E_INTERNAL;
-			fail(x, 0, NULL);
+			exec_fail(x, 0, NULL);
 		} else if (k == 0) {
 			started(x);
 		} else {
-			fail(x, DSEC_E_INTERNAL, "the starting process sent something unexpected");
+			exec_fail(x, DSEC_E_INTERNAL, "the starting process sent something unexpected");
 		}
 	}
 }
@@ -320,9 +318,9 @@ bool exec_child_exited(struct chronus *c, pid_t pid, int status, const struct ru
 		return false;
 	x->main_gone = true;
 	if (x->state == EXEC_STARTING) /* what it said before it ended */
-		on_start_sock(&x->start_sock, 0);
+		exec_on_start_sock(&x->start_sock, 0);
 	if (x->state == EXEC_STARTING)
-		fail(x, DSEC_E_INTERNAL, "the starting process ended without a word");
+		exec_fail(x, DSEC_E_INTERNAL, "the starting process ended without a word");
 	if (x->state == EXEC_FAILED)
 		return true;
 	x->result.signaled = WIFSIGNALED(status);
@@ -396,173 +394,12 @@ void exec_command(struct exec *x, const void *p, size_t n)
 	exec_pump(x);
 }
 
-/* ---- Starting ---- */
-
-struct start_strings {
-	char **argv, **env, *cwd, *user;
-	void *memory; /* one block for all */
-};
-
-static char *zero_ended(char **at, struct slice s)
-{
-	char *r = *at;
-	if (s.n)
-		memcpy(r, s.p, s.n);
-	r[s.n] = 0;
-	*at += s.n + 1;
-	return r;
-}
-
-static int copy_strings(const struct wire_exec_start *w, struct start_strings *ret, struct dsec_error *e)
-{
-	size_t pointers = (size_t)w->n_argv + w->n_env + 2;
-	size_t n = pointers * sizeof(char *) + w->string_bytes + w->cwd.n + w->user.n + 2;
-	if (!w->n_argv)
-		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_ARGV, "argv is empty: there is nothing to run");
-	if (!(ret->memory = malloc(n)))
-		return dsec_error_set(e, -ENOMEM, DSEC_E_CAPACITY, "no memory for the arguments");
-	ret->argv = ret->memory;
-	ret->env = ret->argv + w->n_argv + 1;
-	char *at = (char *)(ret->argv + pointers);
-	ret->cwd = zero_ended(&at, w->cwd);
-	ret->user = zero_ended(&at, w->user);
-	if (strlen(ret->cwd) != w->cwd.n)
-		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_CWD, "the working directory holds a NUL byte");
-	if (strlen(ret->user) != w->user.n)
-		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_USER, "the user holds a NUL byte");
-	if (wire_exec_strings(w, ret->argv, ret->env, at) < 0)
-		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_ARGV,
-				      "an argument or variable holds a NUL byte, or a variable's name is empty or has a '='");
-	return 0;
-}
-
-static struct exec *exec_new(struct chronus *c, const struct wire_exec_start *w)
-{
-	struct exec *x = calloc(1, sizeof(*x));
-	if (!x)
-		return NULL;
-	x->owner.kind = OWNER_EXEC;
-	x->c = c;
-	memcpy(x->id, w->id.p, w->id.n);
-	x->start_sock.fd = x->notify.fd = x->populated.fd = x->in.fd = x->leaf.dirfd = -1;
-	x->out[0].s.fd = x->out[1].s.fd = -1;
-	x->out[0].rearm_at = x->out[1].rearm_at = CHRONUS_NONE;
-	ring_init(&x->out[0].ring, CHRONUS_OUTPUT_RING);
-	ring_init(&x->out[1].ring, CHRONUS_OUTPUT_RING);
-	ring_init(&x->in_ring, CHRONUS_WINDOW);
-	x->start_deadline = x->timeout_at = x->kill_at = x->drain_at = x->settle_at = CHRONUS_NONE;
-	x->pty = w->pty;
-	x->stdin_open = w->stdin_open || w->pty;
-	x->kill_grace_ms = w->kill_grace_ms;
-	x->drain_ms = w->drain_ms ? w->drain_ms : CHRONUS_DRAIN_DEFAULT_MS;
-	x->next = c->execs;
-	c->execs = x;
-	c->n_execs++;
-	return x;
-}
-
-/* Pipes: 0 stdin, 1 stdout, 2 stderr; [i][0] read end, [i][1] write end. The
- * program may reopen its own (/dev/stdout): our outer id owns the inode and is
- * not mapped inside, so "others" get the permission bits. */
-static int make_pipes(const struct exec *x, int pipes[3][2])
-{
-	static const mode_t modes[3] = { 0644, 0622, 0622 };
-	for (int i = x->stdin_open ? 0 : 1; i < 3 && !x->pty; i++) {
-		if (pipe2(pipes[i], O_CLOEXEC) < 0)
-			return -errno;
-		int ours = pipes[i][i == 0];
-		if (fchmod(ours, modes[i]) < 0 || fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
-			return -errno;
-	}
-	return 0;
-}
-
-static int spawn(struct exec *x, const struct wire_exec_start *w, struct start_strings *strings, int pipes[3][2],
-		 int socks[2], struct dsec_error *e)
-{
-	char name[24];
-	int r = make_pipes(x, pipes);
-	if (r < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks) < 0)
-		return dsec_error_errno(e, r < 0 ? r : -errno, "cannot make the command's pipes");
-	fcntl(socks[0], F_SETFL, O_NONBLOCK);
-	snprintf(name, sizeof(name), "e-%llu", (unsigned long long)++x->c->leaf_counter);
-	r = leaf_make(x->c->boot.work_fd, name, &x->leaf);
-	if (r < 0)
-		return dsec_error_errno(e, r, "cannot make the command's cgroup");
-	x->started_mono_ms = now_mono_ms();
-	x->started_real_ms = now_real_ms();
-	r = leaf_fork(&x->leaf);
-	if (r == 0)
-		exec_child(&(struct exec_plan){
-			.c = x->c, .argv = strings->argv, .env = strings->env, .cwd = strings->cwd,
-			.user = strings->user, .pty = x->pty, .no_new_privs = w->no_new_privs,
-			.rows = w->rows, .cols = w->cols, .start_sock = socks[1],
-			.in_fd = pipes[0][0], .out_fd = pipes[1][1], .err_fd = pipes[2][1] });
-	if (r == -EAGAIN)
-		return dsec_error_set(e, r, DSEC_E_PIDS_LIMIT, "the sandbox's limit of processes is reached");
-	if (r < 0)
-		return dsec_error_errno(e, r, "cannot fork");
-	x->pid = r;
-	return 0;
-}
-
-static void start_new(struct chronus *c, struct exec *x, const struct wire_exec_start *w)
-{
-	int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } }, socks[2] = { -1, -1 };
-	struct start_strings strings = { 0 };
-	int r = copy_strings(w, &strings, &x->failure);
-	if (r == 0) {
-		meminfo_refresh(c, now_mono_ms());
-		r = spawn(x, w, &strings, pipes, socks, &x->failure);
-	}
-	free(strings.memory);
-	for (int i = 0; i < 3; i++)
-		base_close(pipes[i][i != 0]); /* the program's ends */
-	base_close(socks[1]);
-	if (r < 0) {
-		for (int i = 0; i < 3; i++)
-			base_close(pipes[i][i == 0]);
-		base_close(socks[0]);
-		x->main_gone = true;
-		fail(x, 0, NULL);
-		return;
-	}
-	x->start_sock = (struct source){ .fd = socks[0], .ready = on_start_sock };
-	source_watch(c, &x->start_sock, EPOLLIN);
-	x->start_deadline = x->started_mono_ms + CHRONUS_START_DEADLINE_MS;
-	if (w->timeout_ms)
-		x->timeout_at = x->started_mono_ms + MIN(w->timeout_ms, (uint64_t)INT64_MAX);
-	if (!x->pty)
-		exec_io_start(x, pipes[0][1], pipes[1][0], pipes[2][0]);
-}
-
-void exec_start(struct chronus *c, uint32_t stream, const struct wire_exec_start *w)
-{
-	static const uint64_t from_start[2];
-	char id[EXEC_ID_MAX + 1] = "";
-	if (w->id.n <= EXEC_ID_MAX && w->id.n)
-		memcpy(id, w->id.p, w->id.n);
-	if (strlen(id) != w->id.n || !id_exec_valid(id)) {
-		refuse(c, stream, DSEC_E_BAD_FIELD, "the exec id must be 1 to 64 of A-Z a-z 0-9 . _ -");
-		return;
-	}
-	struct exec *x = find(c, w->id);
-	if (!x) {
-		if (c->n_execs >= CHRONUS_EXECS_MAX || !(x = exec_new(c, w))) {
-			refuse(c, stream, DSEC_E_CAPACITY, "too many execs in this sandbox are running or not yet collected");
-			return;
-		}
-		start_new(c, x, w);
-	}
-	attach(x, stream, from_start);
-}
-
 /* ---- Time and collection ---- */
 
 static void tick_one(struct exec *x, uint64_t now)
 {
 	if (now >= x->start_deadline)
-		fail(x, DSEC_E_EXEC_BLOCKED,
+		exec_fail(x, DSEC_E_EXEC_BLOCKED,
 		     "the command did not start within 5 s; something in the sandbox stops new processes");
 	if (now >= x->timeout_at) {
 		x->timeout_at = CHRONUS_NONE;
@@ -632,14 +469,24 @@ static void exec_free(struct exec *x)
 	free(x);
 }
 
+/* An empty leaf may be busy for a moment after its last process; then again soon. */
+static void try_remove_leaf(struct exec *x)
+{
+	if (x->leaf.dirfd < 0 || x->populated.fd >= 0 || leaf_remove(x->c->boot.work_fd, &x->leaf) == 0)
+		return;
+	if (leaf_populated(&x->leaf))
+		watch_populated(x);
+	else
+		x->c->collect_at = now_mono_ms() + CHRONUS_COLLECT_MS;
+}
+
 void exec_collect(struct chronus *c)
 {
 	for (struct exec **at = &c->execs; *at;) {
 		struct exec *x = *at;
 		bool over = (x->state == EXEC_ENDED || x->state == EXEC_FAILED) && x->main_gone;
-		if (over && x->leaf.dirfd >= 0 && x->populated.fd < 0 &&
-		    leaf_remove(c->boot.work_fd, &x->leaf) < 0)
-			watch_populated(x);
+		if (over)
+			try_remove_leaf(x);
 		if (over && x->forgotten && x->leaf.dirfd < 0 && !x->owner.stream) {
 			*at = x->next;
 			exec_free(x);

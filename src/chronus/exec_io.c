@@ -114,7 +114,10 @@ void exec_io_ack(struct exec *x, const uint64_t offset[2])
 {
 	for (int i = 0; i < 2; i++)
 		ring_release(&x->out[i].ring, MIN(offset[i], x->out[i].sent));
-	exec_io_resume(x);
+	if (x->state == EXEC_ENDED)
+		exec_io_tidy(x);
+	else
+		exec_io_resume(x);
 }
 
 /* The drain limit: what is in the pipes now still counts, what comes later not.

@@ -151,6 +151,10 @@ static void receive(struct file_op *f)
 		ssize_t k = recv(f->sock.fd, packet, sizeof(packet), MSG_DONTWAIT);
 		if (k < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
+		/* The worker ended before it read all of ours (END after a commit): said
+		 * once, ahead of what it sent before. */
+		if (k < 0 && errno == ECONNRESET)
+			continue;
 		if (k <= 0) {
 			finish(f);
 			return;
@@ -345,8 +349,10 @@ void file_collect(struct chronus *c)
 {
 	for (struct file_op **at = &c->files; *at;) {
 		struct file_op *f = *at;
-		/* An empty leaf that is still busy for a moment: tried again next round. */
-		if (!f->gone || f->pid || leaf_remove(c->boot.work_fd, &f->leaf) < 0) {
+		bool over = f->gone && !f->pid;
+		if (!over || leaf_remove(c->boot.work_fd, &f->leaf) < 0) {
+			if (over) /* busy for a moment after the worker's end */
+				c->collect_at = now_mono_ms() + CHRONUS_COLLECT_MS;
 			at = &f->next;
 			continue;
 		}
