@@ -2,7 +2,7 @@
  *
  * Two ways to name the directories. Kernels from 6.13 take descriptors of
  * detached mounts ("lowerdir+", "upperdir", "workdir"). Older ones refuse that
- * with EINVAL or EOPNOTSUPP and want attached mounts: then the clones are
+ * with EINVAL, EOPNOTSUPP or (6.12) EBADF and want attached mounts: then the clones are
  * attached below `scratch`, named by path, and detached when the overlay (which
  * keeps its own private clones) is made. Which way works is found out once.
  *
@@ -187,7 +187,7 @@ int overlay_make(const struct overlay_spec *s, int *ret_mount_fd, struct dsec_er
 			       "a mount cannot be id-mapped to the sandbox's user namespace: %s", strerror(-r));
 	} else {
 		r = by_path ? -EOPNOTSUPP : make_by_fd(s, lowers, share, ret_mount_fd);
-		if (r == -EOPNOTSUPP || r == -EINVAL) {
+		if (r == -EOPNOTSUPP || r == -EINVAL || r == -EBADF) {
 			r = make_by_path(s, lowers, share, ret_mount_fd);
 			by_path |= !r;
 		}
