@@ -18,7 +18,7 @@
 #include "base/fdio.h"
 #include "cli/doctor.h"
 
-#define MAPPED_ROOT 0x70000000u /* where the first sandbox's ids begin */
+#define MAPPED_ROOT 0x30000000u /* where the first sandbox's ids begin */
 #define BTRFS_IMAGE_BYTES (256ll << 20)
 #ifndef BTRFS_QUOTA_CTL_ENABLE_SIMPLE_QUOTA
 #define BTRFS_QUOTA_CTL_ENABLE_SIMPLE_QUOTA 4

@@ -13,10 +13,11 @@
 #include "layer/mounter_ipc.h"
 
 #define CONTAINER_SLOTS_MAX CGROUP_SLOTS_MAX
-/* Ids inside: + slot * 65536, above what systemd-nspawn picks from. From slot 4096 on
- * they pass 2^31, where two kernel interfaces end: a terminal's group is then its
- * opener's instead of tty, and ping without CAP_NET_RAW is refused. */
-#define CONTAINER_ID_BASE 0x70000000u
+/* Ids inside: + slot * 65536. All slots end below 2^31, where two kernel interfaces
+ * end (devpts gid=, ping_group_range), and begin far above what useradd hands out as
+ * subordinate ids; systemd-nspawn's "pick" draws from the same numbers (decision 0104). */
+#define CONTAINER_ID_BASE 0x30000000u
+_Static_assert((uint64_t)CONTAINER_ID_BASE + (uint64_t)CONTAINER_SLOTS_MAX * 65536 <= 0x80000000u, "ids fit an int");
 #define CONTAINER_OUTER_ID 0xF0000000u /* + slot: chronus */
 #define CONTAINER_SPAWNERS_MAX 64
 #define CONTAINER_MAKING_MAX 8      /* slots made at once */
