@@ -69,6 +69,7 @@ class Isolation(ContainerTest):
         self.assertEqual(status["Uid"].split(), [str(0xF0000000 + box["slot"])] * 4)
         self.assertEqual({status[k] for k in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}, {"0" * 16})
         self.assertEqual(status["Groups"].strip(), "")
+        self.assertEqual(status["Seccomp"].strip(), "2")  # the spawner's broad filter
 
     def test_what_is_locked(self):
         box = self.start()

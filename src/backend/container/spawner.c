@@ -33,6 +33,7 @@
 #include "base/log.h"
 #include "kernel/cpuinfo.h"
 #include "kernel/namespaces.h"
+#include "kernel/seccomp.h"
 
 #define EVENTS_MAX 32
 
@@ -234,6 +235,9 @@ static int setup(struct spawner *s, const char *run_dir, uint32_t index, const c
 		return r;
 	*step = "drop the bounding set";
 	if ((r = caps_drop_bounding()) < 0)
+		return r;
+	*step = "load the seccomp filter";
+	if ((r = seccomp_load_broad()) < 0)
 		return r;
 	*step = "watch the descriptors";
 	if ((r = open_signals(s)) < 0)
