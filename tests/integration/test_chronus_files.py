@@ -336,7 +336,7 @@ class Hostile(FilesTest):
         self.assertEqual(len(f.bytes), 5000000)
 
     def test_many_at_once(self):
-        fs = [self.edge.file("stat", "/") for _ in range(80)]
+        fs = [self.edge.file("stat", "/") for _ in range(160)]
         codes = []
         for f in fs:
             try:
@@ -344,8 +344,10 @@ class Hostile(FilesTest):
                 codes.append("ok")
             except FileError as e:
                 codes.append(e.code)
-        self.assertEqual(codes.count("ok"), 64)
-        self.assertEqual(codes.count("overloaded"), 16)
+        # 64 workers at a time; on a fast machine some are done before the last are asked for.
+        self.assertGreaterEqual(codes.count("ok"), 64)
+        self.assertGreaterEqual(codes.count("overloaded"), 1)
+        self.assertEqual(len(codes), codes.count("ok") + codes.count("overloaded"))
         wait_until("the leaves to go", 3, lambda: not self.host.leaves())
 
 

@@ -87,9 +87,12 @@ class Limits(DebianTest):
 
     def test_cpu_limit(self):
         sb = self.sandbox(cpu=0.5, memory_mb=128)
-        r = self.client.run(sb, ["python3", "-c", "import time\ne=time.time()+2\nwhile time.time()<e: pass"])
+        r = self.client.run(sb, ["python3", "-c",
+                                 "import time\nt=time.time()\nc=time.process_time()\nwhile time.time()<t+3: pass\n"
+                                 "print((time.process_time()-c)/(time.time()-t))"])
         self.assertEqual(r["exit_code"], 0)
-        self.assertLess(r["cpu_seconds"], 1.6)
+        # Of a whole CPU; one period's slack. Without the limit it is 1 (less where the host is busy).
+        self.assertLess(float(r["stdout"]), 0.6)
         self.assertGreater(r["cpu_seconds"], 0.3)
 
     def test_inode_bomb_meets_the_disk_limit(self):
