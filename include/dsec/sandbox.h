@@ -29,6 +29,9 @@ struct dsec_create_options {
 	const char *cwd, *user, *hostname; /* cwd and user: for every command */
 	bool no_new_privileges;
 	unsigned timeout_ms; /* of this call; 0: the client's */
+	/* 1 to 64 letters, digits, '-', '_', '.', or NULL. The same key again gives the same
+	 * sandbox, as it is by then, so a create with one may be repeated. */
+	const char *idempotency_key;
 };
 
 struct dsec_sandbox {

@@ -8,21 +8,33 @@
 
 static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz234567";
 
+static void letters(const uint8_t bytes[ID_RANDOM_LEN], char ret[ID_RANDOM_LEN + 1])
+{
+	for (int i = 0; i < ID_RANDOM_LEN; i++)
+		ret[i] = alphabet[bytes[i] & 31];
+	ret[ID_RANDOM_LEN] = 0;
+}
+
 void id_random(char ret[ID_RANDOM_LEN + 1])
 {
 	uint8_t r[ID_RANDOM_LEN];
 	/* 26 bytes never block or come short once the pool is ready (getrandom(2)). */
 	if (getrandom(r, sizeof(r), 0) != (ssize_t)sizeof(r))
 		abort();
-	for (int i = 0; i < ID_RANDOM_LEN; i++)
-		ret[i] = alphabet[r[i] & 31];
-	ret[ID_RANDOM_LEN] = 0;
+	letters(r, ret);
 }
 
 void id_sandbox(const char *edge, char ret[SANDBOX_ID_MAX + 1])
 {
 	char r[ID_RANDOM_LEN + 1];
 	id_random(r);
+	snprintf(ret, SANDBOX_ID_MAX + 1, "sb-%.*s-%s", EDGE_NAME_MAX, edge, r);
+}
+
+void id_sandbox_of(const char *edge, const uint8_t bytes[ID_RANDOM_LEN], char ret[SANDBOX_ID_MAX + 1])
+{
+	char r[ID_RANDOM_LEN + 1];
+	letters(bytes, r);
 	snprintf(ret, SANDBOX_ID_MAX + 1, "sb-%.*s-%s", EDGE_NAME_MAX, edge, r);
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define ID_RANDOM_LEN 26
 #define EDGE_NAME_MAX 16
@@ -17,6 +18,8 @@
 
 void id_random(char ret[ID_RANDOM_LEN + 1]);
 void id_sandbox(const char *edge, char ret[SANDBOX_ID_MAX + 1]);
+/* The same of bytes that the caller drew: the low 5 bits of each. */
+void id_sandbox_of(const char *edge, const uint8_t bytes[ID_RANDOM_LEN], char ret[SANDBOX_ID_MAX + 1]);
 void id_exec(char ret[EXEC_ID_MAX + 1]);
 /* Copies the edge name out of a well-formed sandbox id. false: not an id. */
 bool id_sandbox_edge(const char *id, char ret[EDGE_NAME_MAX + 1]);

@@ -26,6 +26,7 @@
 #include "control/auth.h"
 #include "control/control.h"
 #include "control/exec_stream.h"
+#include "control/idempotency.h"
 #include "control/layer_jobs.h"
 #include "control/metrics.h"
 #include "control/resources.h"
@@ -236,6 +237,9 @@ static int open_store(struct control *ctl, const struct options *o, struct dsec_
 	r = store_project_put(ctl->store, DEFAULT_PROJECT);
 	if (r)
 		return dsec_error_errno(e, r, "cannot write to the store %s", o->store);
+	r = store_secret(ctl->store, IDEMPOTENCY_SECRET_NAME, ctl->idempotency_secret);
+	if (r)
+		return dsec_error_errno(e, r, "cannot read or write the store %s", o->store);
 	return o->key_file ? auth_key_file(ctl->store, o->key_file, e) : 0;
 }
 

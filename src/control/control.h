@@ -26,5 +26,6 @@ struct control {
 	bool auth;           /* keys are asked for */
 	bool stopping;       /* SIGTERM seen: readyz says no */
 	uint64_t seed;       /* placement's */
+	uint8_t idempotency_secret[STORE_SECRET_LEN]; /* the store's, see idempotency.h */
 	uint64_t started_at_ms;
 };

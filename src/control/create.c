@@ -5,11 +5,16 @@
  * again (edge_client does it). An edge that refuses for want of room leads to the
  * next choice with a new id. When the client leaves before the answer, nobody
  * knows the id: the call goes on alone and what it made is deleted.
+ *
+ * With an idempotency key there is one edge and one id (idempotency.h), and what
+ * was made without an answer stays: the client comes back for it with its key, or
+ * its lifetime ends it.
  */
 #include <stdlib.h>
 #include "base/cleanup.h"
 #include "control/calls.h"
 #include "control/create_body.h"
+#include "control/idempotency.h"
 #include "control/layer_jobs.h"
 #include "control/placement.h"
 #include "control/render.h"
@@ -21,12 +26,14 @@ struct create {
 	struct create_body body;
 	char id[SANDBOX_ID_MAX + 1];
 	char project[NAME_MAX_LEN + 1];
+	char key[LIMIT_IDEMPOTENCY_KEY_LENGTH_MAX + 1]; /* "": none */
 	struct edge_call *call;
 	size_t *order, n_order, next; /* edges to ask, best first */
 	size_t edge;                  /* the one being asked */
 	struct dsec_error refusal;
 	uint32_t retry_after_ms;
 	json_t *answer;
+	bool adopted; /* the answer's sandbox was there before */
 	bool held;
 };
 
@@ -78,6 +85,7 @@ static void on_reply(struct edge_call *call, const Dsec__Edge__EdgeReply *reply,
 	struct create *c = user;
 	json_decref(c->answer);
 	c->answer = unary_sandbox(reply);
+	c->adopted = c->answer && *c->key && reply->sandbox->adopted;
 }
 
 static void on_end(const struct dsec_error *e, uint32_t retry_after_ms, void *user)
@@ -88,7 +96,7 @@ static void on_end(const struct dsec_error *e, uint32_t retry_after_ms, void *us
 	bool unclear = e && (e->code == DSEC_E_EDGE_UNAVAILABLE || e->code == DSEC_E_DEADLINE);
 	if (!c->r || unclear) {
 		/* made or perhaps made, and no one to use it */
-		if (!e || unclear)
+		if ((!e || unclear) && !*c->key)
 			delete_orphan(c);
 		if (!c->r) {
 			create_free(c);
@@ -104,7 +112,7 @@ static void on_end(const struct dsec_error *e, uint32_t retry_after_ms, void *us
 	} else if (!c->answer) {
 		request_failf(c->r, DSEC_E_INTERNAL, "the edge ended the call without an answer");
 	} else {
-		request_json(c->r, 201, TAKE_PTR(c->answer));
+		request_json(c->r, c->adopted ? 200 : 201, TAKE_PTR(c->answer));
 	}
 }
 
@@ -117,7 +125,11 @@ static int ask(struct create *c, size_t edge, struct dsec_error *e)
 	edge_request_init(&rq, c->r);
 	rq.what_case = DSEC__EDGE__EDGE_REQUEST__WHAT_CREATE;
 	rq.create = &c->body.message;
-	id_sandbox(edges_name(c->ctl->edges, edge), c->id);
+	if (*c->key)
+		idempotency_id(c->ctl->idempotency_secret, c->project, c->key,
+			       edges_name(c->ctl->edges, edge), c->id);
+	else
+		id_sandbox(edges_name(c->ctl->edges, edge), c->id);
 	c->body.message.id = c->id;
 	c->edge = edge;
 	return edge_call_start(c->ctl->edges, edge, &rq, &policy, &ops, c, &c->call, e);
@@ -155,6 +167,21 @@ static void refuse_placement(struct create *c, const struct placement_result *p)
 		request_failf(c->r, DSEC_E_CAPACITY, "every edge is full at the moment");
 }
 
+/* The one edge of a key. It is asked also when it is full: it may have the sandbox. */
+static void order_by_key(struct create *c)
+{
+	uint64_t best = 0;
+	for (size_t i = 0; i < edges_count(c->ctl->edges); i++) {
+		uint64_t w = idempotency_weight(c->ctl->idempotency_secret, c->project, c->key,
+						edges_name(c->ctl->edges, i));
+		if (!i || w > best) {
+			best = w;
+			c->order[0] = i;
+			c->n_order = 1;
+		}
+	}
+}
+
 static void place(struct create *c)
 {
 	size_t n = edges_count(c->ctl->edges);
@@ -169,6 +196,8 @@ static void place(struct create *c)
 	edges_snapshot(c->ctl->edges, view);
 	placement_order(view, n, &need, &c->ctl->seed, c->order, &result);
 	c->n_order = result.n;
+	if (*c->key && (!result.connected || result.too_small < result.connected))
+		order_by_key(c);
 	if (!c->n_order)
 		refuse_placement(c, &result);
 	else
@@ -181,6 +210,21 @@ static void on_release(struct request *r)
 	c->r = NULL;
 	if (!c->call)
 		create_free(c);
+}
+
+static int take_key(struct create *c, struct dsec_error *e)
+{
+	struct create_body *b = &c->body;
+	const char *key;
+	int r = idempotency_choose(b->idempotency_key, request_header_in(c->r, "Idempotency-Key"), &key, e);
+	if (r || !key)
+		return r;
+	snprintf(c->key, sizeof(c->key), "%s", key);
+	r = idempotency_hash(request_body(c->r), b->hash);
+	if (r)
+		return dsec_error_errno(e, r, "idempotency key");
+	b->message.body_hash = (ProtobufCBinaryData){ sizeof(b->hash), b->hash };
+	return 0;
 }
 
 void handle_sandbox_create(struct request *r)
@@ -196,7 +240,7 @@ void handle_sandbox_create(struct request *r)
 	c->r = r;
 	snprintf(c->project, sizeof(c->project), "%s", request_project(r));
 	request_set(r, &ops, c);
-	if (create_body_read(&c->body, c->ctl, request_body(r), &e) < 0) {
+	if (create_body_read(&c->body, c->ctl, request_body(r), &e) < 0 || take_key(c, &e) < 0) {
 		request_fail(r, &e, 0);
 	} else if (layer_hold(c->ctl, c->body.digest) < 0) {
 		request_failf(r, DSEC_E_ENV_NOT_FOUND, "the environment \"%s\" is being removed",

@@ -149,6 +149,7 @@ int create_body_read(struct create_body *b, struct control *ctl, const json_t *b
 	check_hostname(&in, &hostname);
 	json_in_bool(&in, "no_new_privileges", &no_new_privs);
 	check_network(&in);
+	json_in_string(&in, "idempotency_key", LIMIT_IDEMPOTENCY_KEY_LENGTH_MAX, &b->idempotency_key);
 	const json_t *env = json_in_object(&in, "env");
 	check_labels(&in, "labels", &b->message.labels, &b->message.n_labels);
 	if (!environment)

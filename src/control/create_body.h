@@ -15,6 +15,8 @@ struct create_body {
 	char environment[2 * NAME_MAX_LEN + 2]; /* name@version */
 	char cwd[LIMIT_PATH_BYTES_MAX + 1];
 	char user[LIMIT_USER_LENGTH_MAX + 1];
+	const char *idempotency_key; /* borrowed; NULL: none */
+	uint8_t hash[32];            /* of the body, with a key */
 	json_t *config; /* owned: the layer's config; env borrows from it */
 	json_t *env;    /* owned: config's env with the body's over it */
 };

@@ -28,6 +28,7 @@
 	X(USER_LENGTH_MAX, "user_length", 64)                                          \
 	X(PATH_BYTES_MAX, "path_bytes", 4095)                                          \
 	X(SOURCE_BYTES_MAX, "layer_source_bytes", 1024)                                \
+	X(IDEMPOTENCY_KEY_LENGTH_MAX, "idempotency_key_length", 64)                    \
 	/* sandboxes */                                                                \
 	X(CPU_MILLIS_MIN, "cpu_millis_min", 50)                                        \
 	X(CPU_MILLIS_MAX, "cpu_millis_max", 1024 * 1000)                               \

@@ -50,6 +50,11 @@ const char *request_query(struct request *r, const char *name)
 	return MHD_lookup_connection_value(r->conn, MHD_GET_ARGUMENT_KIND, name);
 }
 
+const char *request_header_in(struct request *r, const char *name)
+{
+	return MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, name);
+}
+
 struct query_each {
 	const char *name;
 	void (*fn)(const char *value, void *user);

@@ -35,6 +35,7 @@ const char *request_id(struct request *r);
 const char *request_project(struct request *r);
 const char *request_var(struct request *r, int at); /* of the path template */
 const char *request_query(struct request *r, const char *name); /* NULL: not there */
+const char *request_header_in(struct request *r, const char *name); /* NULL: not there */
 void request_query_each(struct request *r, const char *name, void (*fn)(const char *value, void *user),
 			void *user);
 const json_t *request_body(struct request *r); /* JSON bodies; borrowed */

@@ -10,6 +10,7 @@
 #include "edge/sandbox.h"
 
 #define LIST_PART_BYTES (48 * 1024)
+#define CREATE_HASH_LEN 32 /* SHA-256 */
 #define LIST_FRESH_MAX 256 /* up to so many, a list reads the usage of each */
 
 /* --- create --- */
@@ -32,6 +33,8 @@ static int check_create(struct node *n, const Dsec__Edge__Create *m, struct dsec
 	if (m->idle_ttl_ms && (m->idle_ttl_ms < TTL_IDLE_MIN_MS || m->idle_ttl_ms > TTL_MAX_MS))
 		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_FIELD, "idle_ttl: 0 or %d to %llu ms",
 				      TTL_IDLE_MIN_MS, TTL_MAX_MS);
+	if (m->body_hash.len && m->body_hash.len != CREATE_HASH_LEN)
+		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_REQUEST, "body_hash: not a SHA-256");
 	if (dsec__edge__create__get_packed_size(m) > CREATE_SIZE_MAX)
 		return dsec_error_set(e, -E2BIG, DSEC_E_BODY_TOO_LARGE,
 				      "labels and environment take more than %d bytes", CREATE_SIZE_MAX);
@@ -40,6 +43,8 @@ static int check_create(struct node *n, const Dsec__Edge__Create *m, struct dsec
 
 static bool same_create(const Dsec__Edge__Create *a, const Dsec__Edge__Create *b)
 {
+	if (a->body_hash.len && a->body_hash.len == b->body_hash.len)
+		return !memcmp(a->body_hash.data, b->body_hash.data, a->body_hash.len);
 	size_t n = dsec__edge__create__get_packed_size(a);
 	if (n != dsec__edge__create__get_packed_size(b))
 		return false;
@@ -54,6 +59,7 @@ static bool same_create(const Dsec__Edge__Create *a, const Dsec__Edge__Create *b
 /* A create whose id is known: the answer of the first one. */
 static void create_again(struct call *c, struct sandbox *sb, const Dsec__Edge__Create *m)
 {
+	c->adopted = true;
 	if (strcmp(sb->project, c->request->project) || !same_create(sb->spec, m))
 		call_fail(c, DSEC_E_CONFLICT, "sandbox %s exists and was created differently", sb->id);
 	else if (sb->state == SB_PENDING || sb->state == SB_PREPARING)

@@ -139,6 +139,7 @@ int reply_sandbox(struct call *c, struct sandbox *sb)
 	Dsec__Edge__Sandbox m;
 	Dsec__Edge__EdgeReply reply = DSEC__EDGE__EDGE_REPLY__INIT;
 	message_sandbox(sb, &m);
+	m.adopted = c->adopted;
 	reply.what_case = DSEC__EDGE__EDGE_REPLY__WHAT_SANDBOX;
 	reply.sandbox = &m;
 	return call_reply(c, &reply);

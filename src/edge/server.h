@@ -44,6 +44,7 @@ struct call {
 	size_t pieces_due;
 	struct buf queue;      /* answers: length and bytes each */
 	bool ending, upload_ended;
+	bool adopted;          /* a create whose sandbox was there before it */
 };
 
 int edge_server_start(struct node *n, const char *socket_path, struct server **ret);

@@ -116,6 +116,8 @@ static json_t *create_body(const struct dsec_create_options *o)
 		r |= set(b, "user", json_string(o->user));
 	if (o->hostname)
 		r |= set(b, "hostname", json_string(o->hostname));
+	if (o->idempotency_key)
+		r |= set(b, "idempotency_key", json_string(o->idempotency_key));
 	if (o->no_new_privileges)
 		r |= set(b, "no_new_privileges", json_true());
 	if (!r)

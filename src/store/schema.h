@@ -28,6 +28,10 @@ static const char *const schema_steps[] = {
 	"  UNIQUE (name, version));"
 	"CREATE INDEX layer_digest ON layer(digest);"
 	"CREATE INDEX layer_name_seq ON layer(name, seq);",
+
+	"CREATE TABLE secret ("
+	"  name TEXT PRIMARY KEY NOT NULL,"
+	"  value BLOB NOT NULL CHECK (length(value) = 32)) WITHOUT ROWID;",
 };
 #define SCHEMA_VERSION (sizeof(schema_steps) / sizeof(schema_steps[0]))
 /* "DSec" in PRAGMA application_id: tells our file from any other database. */

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <string.h>
+#include <sys/random.h>
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "store/schema.h"
@@ -22,6 +23,8 @@ enum statement {
 	SQL_KEY_PUT,
 	SQL_KEY_FIND,
 	SQL_KEY_REMOVE,
+	SQL_SECRET_PUT,
+	SQL_SECRET_GET,
 	SQL_LAYER_PUT,
 	SQL_LAYER_GET,
 	SQL_LAYER_NEWEST,
@@ -42,6 +45,8 @@ static const char *const sql[SQL_COUNT] = {
 	/* By range on the first half, see store_key_find. */
 	[SQL_KEY_FIND] = "SELECT hash, project FROM api_key WHERE hash >= ?1 AND hash <= ?2",
 	[SQL_KEY_REMOVE] = "DELETE FROM api_key WHERE hash = ?1",
+	[SQL_SECRET_PUT] = "INSERT INTO secret VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+	[SQL_SECRET_GET] = "SELECT value FROM secret WHERE name = ?1",
 	[SQL_LAYER_PUT] = "INSERT INTO layer (" LAYER_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8) "
 			  "ON CONFLICT(name, version) DO NOTHING",
 	[SQL_LAYER_GET] = "SELECT " LAYER_COLUMNS " FROM layer WHERE name = ?1 AND version = ?2",
@@ -315,6 +320,38 @@ int store_key_remove(struct store *s, const uint8_t hash[STORE_KEY_HASH_LEN])
 	sqlite3_bind_blob(st, 1, hash, STORE_KEY_HASH_LEN, SQLITE_STATIC);
 	int r = finish(st, sqlite3_step(st));
 	return r ? r : sqlite3_changes(s->db) ? 0 : -ENOENT;
+}
+
+/* ---- secrets ---- */
+
+static int secret_get(struct store *s, const char *name, uint8_t ret[STORE_SECRET_LEN])
+{
+	sqlite3_stmt *st = begin(s, SQL_SECRET_GET);
+	bind_text(st, 1, name);
+	int rc = sqlite3_step(st);
+	const void *have = rc == SQLITE_ROW ? sqlite3_column_blob(st, 0) : NULL;
+	bool found = have && sqlite3_column_bytes(st, 0) == STORE_SECRET_LEN;
+	if (found)
+		memcpy(ret, have, STORE_SECRET_LEN);
+	int r = finish(st, rc);
+	return r ? r : found ? 0 : -ENOENT;
+}
+
+int store_secret(struct store *s, const char *name, uint8_t ret[STORE_SECRET_LEN])
+{
+	uint8_t drawn[STORE_SECRET_LEN];
+	if (!id_name_valid(name))
+		return -EINVAL;
+	int r = secret_get(s, name, ret);
+	if (r != -ENOENT)
+		return r;
+	if (getrandom(drawn, sizeof(drawn), 0) != (ssize_t)sizeof(drawn))
+		return -EIO;
+	sqlite3_stmt *st = begin(s, SQL_SECRET_PUT);
+	bind_text(st, 1, name);
+	sqlite3_bind_blob(st, 2, drawn, sizeof(drawn), SQLITE_STATIC);
+	r = finish(st, sqlite3_step(st));
+	return r ? r : secret_get(s, name, ret); /* another process may have been first */
 }
 
 /* ---- layers ---- */

@@ -1,4 +1,4 @@
-/* store.h: what the control plane must remember: projects, API keys, layers.
+/* store.h: what the control plane must remember: projects, API keys, layers, secrets.
  *
  * Called by the apiserver on its loop thread (and by tests); one handle belongs
  * to one thread. Calls are synchronous: every one is an indexed look-up or one
@@ -27,6 +27,7 @@
 
 #define STORE_BUSY_MS 2000           /* how long a call waits for another process's lock */
 #define STORE_KEY_HASH_LEN 32        /* SHA-256 */
+#define STORE_SECRET_LEN 32
 #define STORE_DIGEST_LEN 71          /* "sha256:" + 64 hex digits */
 #define STORE_SOURCE_MAX 1024        /* bytes of a layer's source text */
 #define STORE_CONFIG_MAX (64 * 1024) /* bytes of a layer's config, JSON text */
@@ -56,6 +57,10 @@ int store_key_put(struct store *s, const uint8_t hash[STORE_KEY_HASH_LEN], const
 int store_key_find(struct store *s, const uint8_t hash[STORE_KEY_HASH_LEN],
 		   char ret_project[NAME_MAX_LEN + 1]);
 int store_key_remove(struct store *s, const uint8_t hash[STORE_KEY_HASH_LEN]);
+
+/* A secret that all processes on this store share: drawn at random when it is
+ * first asked for, the same ever after. Names as id_name_valid. */
+int store_secret(struct store *s, const char *name, uint8_t ret[STORE_SECRET_LEN]);
 
 /* Layers. Strings are borrowed for the call, in both directions. */
 struct store_layer {

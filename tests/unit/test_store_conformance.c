@@ -326,6 +326,25 @@ static void bounds_of_a_layer(void **state)
 	free(text);
 }
 
+static void secrets_are_drawn_once(void **state)
+{
+	struct fixture *f = *state;
+	struct store *other = NULL;
+	uint8_t a[STORE_SECRET_LEN] = { 0 }, b[STORE_SECRET_LEN] = { 0 }, zero[STORE_SECRET_LEN] = { 0 };
+	assert_int_equal(store_secret(f->s, "one", a), 0);
+	assert_memory_not_equal(a, zero, sizeof(a));
+	assert_int_equal(store_open(f->where, &other), 0); /* another process */
+	assert_int_equal(store_secret(other, "one", b), 0);
+	assert_memory_equal(a, b, sizeof(a));
+	assert_int_equal(store_secret(other, "two", b), 0);
+	assert_memory_not_equal(a, b, sizeof(a));
+	store_close(other);
+	reopen(f);
+	assert_int_equal(store_secret(f->s, "one", b), 0);
+	assert_memory_equal(a, b, sizeof(a));
+	assert_int_equal(store_secret(f->s, "No", b), -EINVAL);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -341,6 +360,7 @@ int main(void)
 		TEST(newest_is_the_one_created_last),
 		TEST(references_of_a_digest),
 		TEST(bounds_of_a_layer),
+		TEST(secrets_are_drawn_once),
 	};
 	return cmocka_run_group_tests_name("store conformance", tests, NULL, NULL);
 }

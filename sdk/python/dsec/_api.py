@@ -7,7 +7,7 @@ Used by every public class; not public itself. What may be repeated:
  - `safe` calls (those that may act twice: reads, deletes by id, whole-file
    writes, starts under an id of our own) also after a lost connection and while
    an edge restarts.
-Nothing else, above all no create.
+Nothing else, above all no create without an idempotency key.
 """
 from __future__ import annotations
 

@@ -38,6 +38,8 @@ from .types import CREATE_LABEL, DSecContainerRunArgs, LayerInfo, SandboxInfo
 from .version import __version__
 
 IMPORT_IDLE_SECONDS = 300.0  # the server converts a layer after its last byte
+_RETRIED = (CapacityExhausted, Overloaded, ConnectionFailed)  # nothing was made
+_RETRIED_WITH_KEY = (ConnectionLost, EdgeUnavailable)
 ORPHAN_LOOKS_SECONDS = (0.2, 1.0, 4.0)  # waits before each look for what a cut create made
 
 
@@ -91,18 +93,21 @@ class DSecClient:
 
         A refusal for lack of room is waited out and asked again within `timeout`. A
         create whose answer was lost is never sent again; what it may have made is
-        found by a label and removed.
+        found by a label and removed. With args.idempotency_key it is sent again within
+        `timeout`, and what was made stays for whoever comes back with the key.
         """
         body = args.to_body()
+        keyed = args.idempotency_key is not None
         tag = secrets.token_hex(8)
-        body["labels"] = {**body.get("labels", {}), CREATE_LABEL: tag}
+        if not keyed:  # the same key wants the same body
+            body["labels"] = {**body.get("labels", {}), CREATE_LABEL: tag}
         until = time.monotonic() + timeout
         attempt = 0
         while True:
             try:
                 info = await self._create(body, max(0.001, until - time.monotonic()))
                 return Sandbox(self._api, info.id, info)
-            except (CapacityExhausted, Overloaded, ConnectionFailed) as e:
+            except _RETRIED + (_RETRIED_WITH_KEY if keyed else ()) as e:
                 delay = max(backoff(attempt), e.retry_after or 0.0)
                 left = until - time.monotonic() - delay
                 if left < min(1.0, timeout / 4) or (isinstance(e, ConnectionFailed) and attempt >= 4):
@@ -110,7 +115,8 @@ class DSecClient:
                 await asyncio.sleep(delay)
                 attempt += 1
             except (ConnectionLost, RequestTimeout, EdgeUnavailable, asyncio.CancelledError):
-                self._remove_later(tag)
+                if not keyed:
+                    self._remove_later(tag)
                 raise
 
     async def list(

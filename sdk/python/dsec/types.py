@@ -34,6 +34,7 @@ class DSecContainerRunArgs:
     hostname: Optional[str] = None
     no_new_privileges: Optional[bool] = None
     backend: Optional[str] = None
+    idempotency_key: Optional[str] = None  # the same key again: the same sandbox, none made twice
 
     def to_body(self) -> Dict[str, Any]:
         if self.container_image and self.environment and self.container_image != self.environment:
@@ -54,6 +55,7 @@ class DSecContainerRunArgs:
             "hostname": self.hostname,
             "no_new_privileges": self.no_new_privileges,
             "backend": self.backend,
+            "idempotency_key": self.idempotency_key,
         }
         body.update((k, v) for k, v in named.items() if v is not None)
         for key, value in (("network_rules", self.network_rules), ("env", self.env), ("labels", self.labels)):

@@ -82,6 +82,20 @@ class Create(ScriptedTest):
         self.assertEqual(sum(r.method == "POST" for r in self.requests), 1)
         self.assertEqual(self.deleted, {"/v1/sandboxes/sb-e0-orphan"})
 
+    async def test_lost_create_with_a_key_is_sent_again(self):
+        async def script(request, wire):
+            self.bodies.append(await request.json())
+            if len(self.bodies) == 1:
+                wire.cut()
+            else:
+                await wire.json(sandbox_json("sb-e0-same"), 200)
+
+        self.bodies = []
+        client = await self.serve(script)
+        made = await client.run_container(dsec.DSecContainerRunArgs("b", idempotency_key="k-1"))
+        self.assertEqual(made.id, "sb-e0-same")
+        self.assertEqual(self.bodies, [{"environment": "b", "idempotency_key": "k-1"}] * 2)
+
     async def test_timeout_and_errors(self):
         async def script(request, wire):
             await request.body()
