@@ -29,6 +29,7 @@
 #define CHRONUS_WINDOW (128 * 1024)       /* what the edge may send ahead on a stream */
 #define CHRONUS_START_DEADLINE_MS 5000    /* fork to exec; then exec_blocked */
 #define CHRONUS_DRAIN_DEFAULT_MS 100
+#define CHRONUS_REAP_MS 500                /* from a kill to the death; then its tracers are killed, again and again */
 #define CHRONUS_DISCARD_MS 100            /* pause between reads of output nobody wants */
 #define CHRONUS_COLLECT_MS 10             /* until a busy leaf is removed again */
 #define CHRONUS_FILE_IDLE_MS 120000       /* a file worker that moves nothing is stopped */
@@ -115,7 +116,8 @@ struct exec {
 	struct out_stream out[2];
 	bool pty, stdin_open, stdin_eof_asked, stdin_closed, pty_line_open;
 	struct ring in_ring;       /* taken from the edge, not yet given to the program */
-	uint64_t start_deadline, timeout_at, kill_at, drain_at, settle_at;
+	uint64_t start_deadline, timeout_at, kill_at, reap_at, drain_at, settle_at;
+	pid_t tracer;              /* where the last search for tracers ended; 0: at none */
 	uint32_t kill_grace_ms, drain_ms;
 	uint64_t started_mono_ms, started_real_ms;
 	bool owe_started, owe_exited, owe_stdin_state;
@@ -156,6 +158,10 @@ void exec_attach_stream(struct exec *x, uint32_t stream, const uint64_t offset[2
 void exec_fail(struct exec *x, enum dsec_code code, const char *message); /* NULL: x->failure says it */
 void exec_refuse(struct chronus *c, uint32_t stream, enum dsec_code code, const char *message);
 void exec_on_start_sock(struct source *s, uint32_t events); /* the child's word */
+
+/* tracers.c: kills who holds up the end of pid, and who holds up theirs. Begins at
+ * `from` if that is not 0. Returns where to go on, 0: from the start. */
+pid_t tracers_kill(pid_t pid, pid_t from);
 
 /* ---- What a forked child does before exec (exec_child.c, enter.c) ---- */
 struct exec_plan {

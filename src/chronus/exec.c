@@ -15,7 +15,8 @@
  *  E4 pid is a child of ours that has not been reaped until main_gone, so the
  *     bare number cannot be a stranger's.
  *  E5 After a timeout nothing of the tree survives: KILL follows the grace, or the
- *     main process's end if that comes first. */
+ *     main process's end if that comes first.
+ *  E6 A main process that was killed is reaped, whoever traces it (tracers.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -181,7 +182,7 @@ void exec_fail(struct exec *x, enum dsec_code code, const char *message)
 	exec_io_done(x);
 	source_close(x->c, &x->start_sock);
 	x->state = EXEC_FAILED;
-	x->start_deadline = x->timeout_at = x->kill_at = x->drain_at = x->settle_at = CHRONUS_NONE;
+	x->start_deadline = x->timeout_at = x->kill_at = x->reap_at = x->drain_at = x->settle_at = CHRONUS_NONE;
 	if (message)
 		dsec_error_set(&x->failure, 0, code, "%s", message);
 	exec_pump(x);
@@ -295,6 +296,19 @@ void exec_on_start_sock(struct source *s, uint32_t events)
 	}
 }
 
+/* E6 */
+static void expect_death(struct exec *x)
+{
+	if (!x->main_gone && x->reap_at == CHRONUS_NONE)
+		x->reap_at = now_mono_ms() + CHRONUS_REAP_MS;
+}
+
+static void kill_tree(struct exec *x)
+{
+	leaf_kill(&x->leaf);
+	expect_death(x);
+}
+
 static void drain(struct exec *x)
 {
 	x->state = EXEC_DRAINING;
@@ -317,6 +331,7 @@ bool exec_child_exited(struct chronus *c, pid_t pid, int status, const struct ru
 	if (!x)
 		return false;
 	x->main_gone = true;
+	x->reap_at = CHRONUS_NONE;
 	if (x->state == EXEC_STARTING) /* what it said before it ended */
 		exec_on_start_sock(&x->start_sock, 0);
 	if (x->state == EXEC_STARTING)
@@ -348,13 +363,15 @@ static void signal_exec(struct exec *x, const struct wire_command *w)
 		leaf_signal(&x->leaf, (int)w->signal);
 	else if (!x->main_gone) /* E4 */
 		kill(x->pid, (int)w->signal);
+	if (w->signal == SIGKILL)
+		expect_death(x);
 }
 
 static void forget(struct exec *x)
 {
 	uint32_t stream = x->owner.stream;
 	if (x->state != EXEC_ENDED && x->state != EXEC_FAILED)
-		leaf_kill(&x->leaf); /* nobody will collect it */
+		kill_tree(x); /* nobody will collect it */
 	x->forgotten = true;
 	if (x->state == EXEC_ENDED)
 		exec_io_forget(x);
@@ -409,12 +426,16 @@ static void tick_one(struct exec *x, uint64_t now)
 			leaf_signal(&x->leaf, SIGCONT); /* a stopped process must see it */
 			x->kill_at = now + x->kill_grace_ms;
 		} else {
-			leaf_kill(&x->leaf);
+			kill_tree(x);
 		}
 	}
 	if (now >= x->kill_at) {
 		x->kill_at = CHRONUS_NONE;
-		leaf_kill(&x->leaf);
+		kill_tree(x);
+	}
+	if (now >= x->reap_at) {
+		x->tracer = tracers_kill(x->pid, x->tracer);
+		x->reap_at = now + CHRONUS_REAP_MS;
 	}
 	if (x->state == EXEC_DRAINING && now >= x->settle_at)
 		exec_check_end(x);
@@ -442,7 +463,8 @@ uint64_t exec_deadline(struct chronus *c)
 	uint64_t at = CHRONUS_NONE;
 	for (struct exec *x = c->execs; x; x = x->next) {
 		at = MIN(at, MIN(x->start_deadline, x->timeout_at));
-		at = MIN(at, MIN(x->kill_at, x->drain_at));
+		at = MIN(at, MIN(x->kill_at, x->reap_at));
+		at = MIN(at, x->drain_at);
 		at = MIN(at, x->settle_at);
 		at = MIN(at, exec_io_deadline(x));
 	}

@@ -67,7 +67,7 @@ static struct exec *exec_new(struct chronus *c, const struct wire_exec_start *w)
 	ring_init(&x->out[0].ring, CHRONUS_OUTPUT_RING);
 	ring_init(&x->out[1].ring, CHRONUS_OUTPUT_RING);
 	ring_init(&x->in_ring, CHRONUS_WINDOW);
-	x->start_deadline = x->timeout_at = x->kill_at = x->drain_at = x->settle_at = CHRONUS_NONE;
+	x->start_deadline = x->timeout_at = x->kill_at = x->reap_at = x->drain_at = x->settle_at = CHRONUS_NONE;
 	x->pty = w->pty;
 	x->stdin_open = w->stdin_open || w->pty;
 	x->kill_grace_ms = w->kill_grace_ms;
