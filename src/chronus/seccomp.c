@@ -13,8 +13,11 @@
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/netlink.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <stddef.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/cleanup.h"
@@ -33,11 +36,12 @@
 #define UNSHARE_FLAGS (NAMESPACE_FLAGS | 0x80)
 #define TIOCSTI_ 0x5412
 #define TIOCLINUX_ 0x541c
+#define TIOCSETD_ 0x5423 /* a line discipline may be a module of the host's */
 #define XFS_IOC_SWAPEXT_ 0xc0c0586d
-#define AF_ALG_ 38
-#define AF_VSOCK_ 40 /* no network namespace confines it */
+#define IPPROTO_UDPLITE_ 136
+#define IPPROTO_MPTCP_ 262
 
-enum action { ALLOW, DENY, ABSENT, NOTIFY, CHECK_CLONE, CHECK_UNSHARE, CHECK_IOCTL, CHECK_SOCKET };
+enum action { ALLOW, DENY, ABSENT, NOTIFY, CHECK_CLONE, CHECK_UNSHARE, CHECK_IOCTL, CHECK_SOCKET, CHECK_SOCKOPT };
 struct rule {
 	uint16_t nr;
 	uint8_t action;
@@ -48,6 +52,7 @@ static const struct rule rules[] = {
 	{ SYS_ioctl, CHECK_IOCTL },		/* 16 */
 	{ SYS_socket, CHECK_SOCKET },		/* 41 */
 	{ SYS_socketpair, CHECK_SOCKET },	/* 53 */
+	{ SYS_setsockopt, CHECK_SOCKOPT },	/* 54 */
 	{ SYS_clone, CHECK_CLONE },		/* 56 */
 	{ SYS_syslog, DENY },			/* 103 */
 	{ 134, DENY },				/* uselib */
@@ -145,6 +150,47 @@ static void deny_if_equal(struct program *o, size_t arg, const uint32_t *values,
 	ret(o, SECCOMP_RET_ERRNO | errno_value);
 }
 
+static void allow_if_equal(struct program *o, size_t arg, const uint32_t *values, size_t n, uint32_t errno_value)
+{
+	load(o, arg);
+	for (size_t i = 0; i < n; i++) /* each jumps to the "allow", which follows the refusal */
+		op(o, BPF_JMP | BPF_JEQ | BPF_K, values[i], (uint8_t)(n - i), 0);
+	ret(o, SECCOMP_RET_ERRNO | errno_value);
+	ret(o, SECCOMP_RET_ALLOW);
+}
+#define IF_EQUAL_LENGTH(n) ((uint8_t)((n) + 3))
+
+/* What programs use on one machine. Other families and protocols load modules of
+ * the host's, or reach code that no network namespace confines (vsock, qrtr);
+ * uevents tell of the host's devices. */
+static void check_socket(struct program *o)
+{
+	static const uint32_t netlink[] = { NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_AUDIT, NETLINK_GENERIC };
+	static const uint32_t inet[] = { 0, IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMPV6,
+					 IPPROTO_UDPLITE_, IPPROTO_RAW, IPPROTO_MPTCP_ };
+	static const uint32_t others[] = { AF_UNIX, AF_PACKET };
+	load(o, ARG(0));
+	op(o, BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, IF_EQUAL_LENGTH(ARRAY_SIZE(netlink)));
+	allow_if_equal(o, ARG(2), netlink, ARRAY_SIZE(netlink), EPROTONOSUPPORT);
+	op(o, BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 1, 0);
+	op(o, BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, IF_EQUAL_LENGTH(ARRAY_SIZE(inet)));
+	allow_if_equal(o, ARG(2), inet, ARRAY_SIZE(inet), EPROTONOSUPPORT);
+	allow_if_equal(o, ARG(0), others, ARRAY_SIZE(others), EAFNOSUPPORT);
+}
+
+/* The code of programs on sockets comes out of one budget of the node
+ * (net.core.bpf_jit_limit). Once it is used up, kernels without an interpreter load
+ * no filter any more, ours neither: no command would start in any sandbox. */
+static void check_sockopt(struct program *o)
+{
+	static const uint32_t programs[] = { SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF,
+					     SO_ATTACH_REUSEPORT_EBPF };
+	load(o, ARG(1));
+	op(o, BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 1, 0);
+	ret(o, SECCOMP_RET_ALLOW);
+	deny_if_equal(o, ARG(2), programs, ARRAY_SIZE(programs), EPERM);
+}
+
 static void deny_if_bits(struct program *o, size_t arg, uint32_t bits)
 {
 	load(o, arg);
@@ -155,8 +201,7 @@ static void deny_if_bits(struct program *o, size_t arg, uint32_t bits)
 
 static void leaf(struct program *o, enum action a)
 {
-	static const uint32_t ioctls[] = { TIOCSTI_, TIOCLINUX_, XFS_IOC_SWAPEXT_ };
-	static const uint32_t families[] = { AF_ALG_, AF_VSOCK_ };
+	static const uint32_t ioctls[] = { TIOCSTI_, TIOCLINUX_, TIOCSETD_, XFS_IOC_SWAPEXT_ };
 	switch (a) {
 	case ALLOW:
 		ret(o, SECCOMP_RET_ALLOW);
@@ -180,7 +225,10 @@ static void leaf(struct program *o, enum action a)
 		deny_if_equal(o, ARG(1), ioctls, ARRAY_SIZE(ioctls), EPERM);
 		break;
 	case CHECK_SOCKET:
-		deny_if_equal(o, ARG(0), families, ARRAY_SIZE(families), EAFNOSUPPORT);
+		check_socket(o);
+		break;
+	case CHECK_SOCKOPT:
+		check_sockopt(o);
 		break;
 	}
 }

@@ -18,9 +18,9 @@ static int length;
 static unsigned steps; /* of the last run */
 
 /* Classic BPF as the kernel runs it, for the instructions the generator uses. */
-static uint32_t run(uint32_t arch, uint32_t nr, uint64_t a0, uint64_t a1)
+static uint32_t run3(uint32_t arch, uint32_t nr, uint64_t a0, uint64_t a1, uint64_t a2)
 {
-	struct seccomp_data d = { .nr = (int)nr, .arch = arch, .args = { a0, a1 } };
+	struct seccomp_data d = { .nr = (int)nr, .arch = arch, .args = { a0, a1, a2 } };
 	uint32_t acc = 0;
 	steps = 0;
 	for (int pc = 0; pc < length; pc++) {
@@ -53,6 +53,11 @@ static uint32_t run(uint32_t arch, uint32_t nr, uint64_t a0, uint64_t a1)
 	return 0;
 }
 
+static uint32_t run(uint32_t arch, uint32_t nr, uint64_t a0, uint64_t a1)
+{
+	return run3(arch, nr, a0, a1, 0);
+}
+
 static uint32_t call(uint32_t nr, uint64_t a0, uint64_t a1)
 {
 	return run(AUDIT_ARCH_X86_64, nr, a0, a1);
@@ -64,7 +69,8 @@ static const uint32_t denied[] = {
 	SYS_add_key, SYS_request_key, SYS_keyctl, SYS_perf_event_open, SYS_open_by_handle_at, SYS_setns, SYS_finit_module,
 	320, 321, 323, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442, 443, 134, 139, 174, 177, 178, 180, 212,
 };
-static const uint32_t special[] = { SYS_ioctl, SYS_socket, SYS_socketpair, SYS_clone, SYS_unshare, 137, 138, 156, 435 };
+static const uint32_t special[] = { SYS_ioctl, SYS_socket, SYS_socketpair, SYS_setsockopt, SYS_clone,
+				    SYS_unshare, 137, 138, 156, 435 };
 
 static bool in(const uint32_t *list, size_t n, uint32_t v)
 {
@@ -118,7 +124,7 @@ static void test_arguments(void **state)
 	assert_int_equal(call(SYS_unshare, 0x600, 0), SECCOMP_RET_ALLOW);          /* FILES, FS */
 	assert_int_equal(call(SYS_clone, 0x3d0f00, 0), SECCOMP_RET_ALLOW);         /* a thread */
 	assert_int_equal(call(SYS_clone, 17, 0), SECCOMP_RET_ALLOW);               /* fork */
-	static const uint64_t cmds[] = { 0x5412, 0x541c, 0xc0c0586d };
+	static const uint64_t cmds[] = { 0x5412, 0x541c, 0x5423, 0xc0c0586d };
 	for (size_t i = 0; i < ARRAY_SIZE(cmds); i++) {
 		assert_int_equal(call(SYS_ioctl, 0, cmds[i]), DENIED);
 		/* The kernel looks at 32 bits of it: so does the filter. */
@@ -126,10 +132,26 @@ static void test_arguments(void **state)
 	}
 	assert_int_equal(call(SYS_ioctl, 0, 0x5401), SECCOMP_RET_ALLOW);
 	assert_int_equal(call(SYS_ioctl, 0x5412, 0x5413), SECCOMP_RET_ALLOW);
-	for (int i = 0; i < 46; i++) {
-		uint32_t want = i == 38 || i == 40 ? SECCOMP_RET_ERRNO | EAFNOSUPPORT : SECCOMP_RET_ALLOW;
-		assert_int_equal(call(SYS_socket, (uint64_t)i, 0), want);
-		assert_int_equal(call(SYS_socketpair, (uint64_t)i, 0), want);
+}
+
+static void test_sockets(void **state)
+{
+	static const uint32_t families[] = { 1, 2, 10, 16, 17 }; /* unix, inet, inet6, netlink, packet */
+	static const uint32_t netlink[] = { 0, 4, 9, 16 }, inet[] = { 0, 1, 6, 17, 58, 136, 255, 262 };
+	length = seccomp_build(program, SECCOMP_PROGRAM_MAX, true);
+	for (uint32_t i = 0; i < 300; i++) {
+		uint32_t want = in(families, ARRAY_SIZE(families), i) ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | EAFNOSUPPORT;
+		assert_int_equal(call(SYS_socket, i, 0), want);
+		assert_int_equal(call(SYS_socketpair, i, 0), want);
+		want = in(netlink, ARRAY_SIZE(netlink), i) ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | EPROTONOSUPPORT;
+		assert_int_equal(run3(AUDIT_ARCH_X86_64, SYS_socket, 16, 3, i), want);
+		want = in(inet, ARRAY_SIZE(inet), i) ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | EPROTONOSUPPORT;
+		assert_int_equal(run3(AUDIT_ARCH_X86_64, SYS_socket, 2, 1, i), want);
+		assert_int_equal(run3(AUDIT_ARCH_X86_64, SYS_socket, 10, 1, i), want);
+		assert_int_equal(run3(AUDIT_ARCH_X86_64, SYS_socket, 1, 1, i), SECCOMP_RET_ALLOW);
+		want = i == 26 || (i >= 50 && i <= 52) ? DENIED : SECCOMP_RET_ALLOW;
+		assert_int_equal(run3(AUDIT_ARCH_X86_64, SYS_setsockopt, 5, 1, i), want);
+		assert_int_equal(run3(AUDIT_ARCH_X86_64, SYS_setsockopt, 5, 6, i), SECCOMP_RET_ALLOW);
 	}
 }
 
@@ -170,6 +192,7 @@ int main(void)
 		cmocka_unit_test(test_every_call),
 		cmocka_unit_test(test_other_architectures),
 		cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_sockets),
 		cmocka_unit_test(test_too_small_a_buffer),
 		cmocka_unit_test(test_loaded),
 	};
