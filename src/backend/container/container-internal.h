@@ -81,6 +81,7 @@ struct backend {
 	struct slot_list empty, ready;
 	struct instance_list waiting, live;
 	uint32_t n_ready, n_making, n_waiting, n_live, n_broken; /* live: STARTING, LIVE, ENDING, RESERVED */
+	uint32_t n_ending; /* of n_live: ENDING, about to be EMPTY */
 	bool usable;  /* reconcile is done, or there was nothing to reconcile */
 	bool closing;
 	uint32_t refs; /* works and calls in flight that come back to us */
@@ -92,9 +93,10 @@ int slots_init(struct backend *b);
 void slots_done(struct backend *b);
 void slots_fill(struct backend *b); /* makes what the pool lacks */
 struct slot *slot_take(struct backend *b); /* READY -> STARTING, NULL: none */
+uint32_t slots_coming(const struct backend *b); /* that starts may wait for */
 void slot_give_back(struct slot *s); /* STARTING -> READY: nothing ever ran in it */
 void slot_close_fds(struct slot *s);
-/* Kills what lives in it, waits, recycles; then EMPTY, and `ended` runs once. */
+/* Kills what lives in it, waits, recycles; then EMPTY, and `ended` runs once (may be NULL). */
 void slot_end(struct slot *s, void (*ended)(struct slot *s, int err, void *user), void *user);
 void slot_reserve(struct slot *s);
 void slot_path(const struct slot *s, char *ret, size_t n);

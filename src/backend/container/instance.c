@@ -3,8 +3,9 @@
  * start:   a slot (pooled, or waited for) -> limits -> mounter PREPARE (the overlay)
  *          -> spawner SPAWN (PID 1) -> pidfd watched -> cb.
  * end:     SIGKILL to PID 1, which takes its whole pid namespace along; when the
- *          pidfd says it is gone, the slot is emptied and recycled and the mounter
- *          releases the subvolume, side by side -> cb.
+ *          pidfd says it is gone, the mounter releases the subvolume -> cb. The
+ *          slot (empty cgroups, a socket's name) is recycled beside that, by itself
+ *          (docs/decisions/0107-removal-does-not-wait-for-recycling.md).
  * A start that fails after PREPARE goes through the same end, then reports: nothing
  * is left behind. When a helper was restarted in between, PREPARE is asked again
  * (RELEASE goes first, so it is safe); SPAWN is not, the caller gets a retryable error.
@@ -146,10 +147,16 @@ static void end_parts(struct backend_instance *inst)
 	deadline_stop(inst);
 	if (inst->polling)
 		uv_poll_stop(&inst->poll);
-	if (inst->slot)
-		slot_end(inst->slot, on_slot_ended, inst);
-	else
+	if (inst->slot && inst->exited && !inst->start) {
+		/* No process of it is left: what remains is ours to tidy, not its user's
+		 * to wait for. A start that comes now may wait for this slot. */
+		slot_end(TAKE_PTR(inst->slot), NULL, NULL);
 		end_part_done(inst, 0);
+	} else if (inst->slot) {
+		slot_end(inst->slot, on_slot_ended, inst);
+	} else {
+		end_part_done(inst, 0);
+	}
 	int r = ask_release(inst, on_released);
 	if (r < 0)
 		end_part_done(inst, r == -ECANCELED ? 0 : r);
@@ -419,8 +426,7 @@ void container_start(struct backend *b, const struct sandbox_spec *spec,
 		return;
 	}
 	struct slot *s = slot_take(b);
-	uint32_t n_empty = b->max_slots - b->n_live - b->n_ready - b->n_making - b->n_broken;
-	if (!s && (b->closing || n_empty + b->n_making <= b->n_waiting || b->n_waiting >= CONTAINER_WAITING_MAX)) {
+	if (!s && (b->closing || slots_coming(b) <= b->n_waiting || b->n_waiting >= CONTAINER_WAITING_MAX)) {
 		dsec_error_set(&e, -EAGAIN, DSEC_E_CAPACITY, "all %u sandboxes of this edge are in use", b->max_slots);
 		cb(NULL, NULL, &e, user);
 		return;

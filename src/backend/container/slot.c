@@ -269,6 +269,12 @@ struct slot *slot_take(struct backend *b)
 	return s;
 }
 
+uint32_t slots_coming(const struct backend *b)
+{
+	uint32_t n_empty = b->max_slots - b->n_live - b->n_ready - b->n_making - b->n_broken;
+	return n_empty + b->n_making + b->n_ending;
+}
+
 void slot_give_back(struct slot *s)
 {
 	struct backend *b = s->b;
@@ -312,6 +318,17 @@ static void on_timer_closed(uv_handle_t *h)
 	free(h);
 }
 
+/* A slot that starts wait for does not come back. */
+static void refuse_hopeless(struct backend *b)
+{
+	while (b->n_waiting > slots_coming(b)) {
+		struct backend_instance *inst = TAILQ_LAST(&b->waiting, instance_list);
+		TAILQ_REMOVE(&b->waiting, inst, link);
+		b->n_waiting--;
+		instance_refuse(inst, -EAGAIN, DSEC_E_CAPACITY, "a sandbox whose place it would have taken cannot be removed");
+	}
+}
+
 static void end_finish(struct slot *s)
 {
 	struct backend *b = s->b;
@@ -319,6 +336,7 @@ static void end_finish(struct slot *s)
 		uv_close((uv_handle_t *)s->timer, on_timer_closed);
 	s->timer = NULL;
 	b->n_live--;
+	b->n_ending--;
 	/* What cannot be emptied is never handed out again; the next edge retries. */
 	s->state = s->err ? SLOT_BROKEN : SLOT_EMPTY;
 	b->n_broken += s->err != 0;
@@ -326,8 +344,12 @@ static void end_finish(struct slot *s)
 		/* Last in, first out would keep v1 directories few; first in, first out
 		 * lets the kernel finish what it does behind. The former counts more. */
 		TAILQ_INSERT_HEAD(&b->empty, s, link);
+	if (s->err)
+		refuse_hopeless(b);
 	if (s->ended)
 		s->ended(s, s->err, s->ended_user);
+	else if (s->err)
+		log_error("slot %u is out of use: what ran in it cannot be removed: %s", s->number, strerror(-s->err));
 	if (s->state == SLOT_EMPTY && !uv_is_active((uv_handle_t *)&b->refill))
 		slots_fill(b);
 	backend_unref(b);
@@ -356,6 +378,7 @@ void slot_end(struct slot *s, void (*ended)(struct slot *s, int err, void *user)
 {
 	slot_close_fds(s);
 	s->state = SLOT_ENDING;
+	s->b->n_ending++;
 	s->ended = ended;
 	s->ended_user = user;
 	s->end_deadline_ms = now_mono_ms() + CONTAINER_END_DEADLINE_MS;
