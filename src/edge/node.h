@@ -108,6 +108,7 @@ struct sandbox {
 	uint64_t spooled;            /* bytes of finished execs' output kept */
 	struct link create_calls, delete_calls, get_calls; /* calls that wait (server.h) */
 	struct link synced_calls; /* deletes that wait for the disk */
+	enum { INTENT_NONE, INTENT_WRITTEN, INTENT_SYNCING, INTENT_SYNCED } intent; /* the record that it is to end */
 };
 
 /* node.c. name, the directories, max_sandboxes, pool_size and ops are set before;

@@ -214,9 +214,33 @@ static void answer_synced(struct sandbox *sb, struct link *calls)
 		sb->holds++;
 }
 
+/* The record that it is to end is put on the disk while it ends. That makes the
+ * delete last: after a loss of power recovery finds the intent and no process, and
+ * says stopped, for the same reason. What the later record adds is the final use. */
 static void answer_deletes(struct sandbox *sb)
 {
-	answer_synced(sb, &sb->delete_calls);
+	if (sb->intent == INTENT_SYNCED)
+		answer_all(sb, &sb->delete_calls);
+	else if (sb->intent != INTENT_SYNCING)
+		answer_synced(sb, &sb->delete_calls);
+}
+
+static void on_intent_synced(int err, void *user)
+{
+	struct sandbox *sb = user;
+	sb->holds--;
+	sb->intent = err ? INTENT_NONE : INTENT_SYNCED;
+	if (sb->state == SB_STOPPED)
+		answer_deletes(sb);
+}
+
+static void sync_intent(struct sandbox *sb)
+{
+	if (sb->intent != INTENT_WRITTEN ||
+	    journal_sync(sb->node->journal, sb->node->loop, on_intent_synced, sb) < 0)
+		return; /* then the end is synced */
+	sb->intent = INTENT_SYNCING;
+	sb->holds++;
 }
 
 void sandbox_delete(struct sandbox *sb, struct call *c, bool wait)
@@ -226,6 +250,7 @@ void sandbox_delete(struct sandbox *sb, struct call *c, bool wait)
 	sandbox_stop(sb, STOP_REQUESTED, DSEC_E_SANDBOX_STOPPED, "deleted by request");
 	if (wait && sb->state != SB_STOPPED) {
 		list_append(&sb->delete_calls, &c->waiting);
+		sync_intent(sb);
 		return;
 	}
 	list_append(&now, &c->waiting);
@@ -421,7 +446,7 @@ void sandbox_stop(struct sandbox *sb, enum stop_reason reason, enum dsec_code co
 		record_stopped(sb);
 	} else {
 		sandbox_move(sb, SB_STOPPING);
-		record_stopping(sb);
+		sb->intent = record_stopping(sb) < 0 ? INTENT_NONE : INTENT_WRITTEN;
 	}
 	answer_creates(sb, code);
 	answer_all(sb, &sb->get_calls);
