@@ -9,7 +9,8 @@
  * blocking sockets, because that is what the kernel work wants: the mounter's mounts
  * must not be in the namespace that is cloned, and namespaces are pooled beside.
  *   main     asks for an overlay, starts PID 1 (floor_init), reads the output, kills it,
- *            waits until the other two have removed what is theirs
+ *            waits until the mounter has removed what is its; the pool recycles beside,
+ *            as the edge does (docs/decisions/0107-removal-does-not-wait-for-recycling.md)
  *   mounter  PREPARE and RELEASE
  *   pool     POOL slots: cgroups, user, network and cgroup namespace; recycles
  * Prints one JSON object, as spawn_loop does. Any error ends it with exit 1.
@@ -37,6 +38,7 @@
 #include "kernel/cpuinfo.h"
 #include "kernel/namespaces.h"
 #include "kernel/process.h"
+#include "kernel/seccomp.h"
 #include "layer/mounter.h"
 
 #define POOL 8
@@ -175,8 +177,7 @@ static void pool_loop(int slots, int back)
 	while (!r && read(back, &slot, sizeof(slot)) == sizeof(slot)) {
 		while ((r = cgroup_populated(t, slot) ? -EBUSY : cgroup_recycle(t, slot)) == -EBUSY)
 			usleep(100);
-		/* Removed: that is what main waits for. What follows is beside it. */
-		if (!r && write(back, &slot, sizeof(slot)) == sizeof(slot))
+		if (!r)
 			r = make_slot(t, proc, slot, slots);
 	}
 	for (slot = 0; slot < POOL; slot++)
@@ -239,7 +240,7 @@ static void fill_request(struct spawner_request *q, uint32_t slot, const char *i
 static double cycle(struct spawner *s, int slots, int back)
 {
 	uint64_t t0 = now_mono_ns();
-	uint32_t slot, done;
+	uint32_t slot;
 	char id[SANDBOX_ID_MAX + 1], text[16];
 	int fds[FDIO_FDS_MAX], overlay = -1, pidfd = -1, out[2];
 	size_t n = FDIO_FDS_MAX;
@@ -287,8 +288,6 @@ static double cycle(struct spawner *s, int slots, int back)
 	r = ask_mounter(MOUNTER_RELEASE, id, slot, -1, NULL);
 	if (r < 0)
 		die("release", r);
-	if (read(back, &done, sizeof(done)) != sizeof(done))
-		die("pool", -EPIPE);
 	return (double)(now_mono_ns() - t0) / 1e6;
 }
 
@@ -311,6 +310,8 @@ static void setup_spawner(struct spawner *s)
 	if (r < 0)
 		die(step, r);
 	caps_drop_bounding();
+	if ((r = seccomp_load_broad()) < 0)
+		die("broad seccomp filter", r);
 }
 
 static int by_value(const void *a, const void *b)

@@ -2,18 +2,16 @@
  * would in the kernel's eyes, and waits to be killed.
  *
  * The same steps as chronus takes for a command: v1 cgroups, a cgroup2 leaf, the user
- * namespace, affinity, the bounding set, a seccomp filter (a linear one of FILTER_LEN
- * instructions, as chronus's tree has), credentials, exec. No protocol, no output
- * kept: the payload's standard output is the pipe that floor.c passed as listen_fd.
+ * namespace, affinity, the bounding set, the same seccomp filter (chronus/seccomp.c),
+ * credentials, exec. No protocol, no output kept: the payload's standard output is the
+ * pipe that floor.c passed as listen_fd.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/sched.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -21,20 +19,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/chronus_boot.h"
-
-#define FILTER_LEN 90
+#include "chronus/chronus-internal.h"
 
 static struct chronus_boot boot;
 
 static int load_filter(void)
 {
-	static struct sock_filter code[FILTER_LEN];
-	code[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-	for (int i = 1; i < FILTER_LEN - 1; i++) /* numbers no call has: all are compared */
-		code[i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 100000u + (unsigned)i, FILTER_LEN - 2 - i, 0);
-	code[FILTER_LEN - 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-	struct sock_fprog prog = { FILTER_LEN, code };
-	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
+	static struct sock_filter program[SECCOMP_PROGRAM_MAX];
+	int n = seccomp_build(program, SECCOMP_PROGRAM_MAX, true);
+	return n < 0 ? n : seccomp_load(program, (size_t)n, true);
 }
 
 static void run_payload(void)
