@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/cleanup.h"
 #include "control/checks.h"
+#include "control/idempotency.h"
 #include "control/limits.h"
 
 /* ---- environment: name, name@version, name:tag ---- */
@@ -176,6 +177,23 @@ int create_body_read(struct create_body *b, struct control *ctl, const json_t *b
 	b->message.user = b->user;
 	b->message.hostname = (char *)hostname;
 	b->message.no_new_privs = no_new_privs;
+	return 0;
+}
+
+int create_body_key(struct create_body *b, const json_t *body, const char *header, const char **ret_key,
+		    struct dsec_error *e)
+{
+	const char *key;
+	int r = idempotency_choose(b->idempotency_key, header, &key, e);
+	if (r)
+		return r;
+	*ret_key = key ? key : "";
+	if (!key)
+		return 0;
+	r = idempotency_hash(body, b->hash);
+	if (r)
+		return dsec_error_errno(e, r, "idempotency key");
+	b->message.body_hash = (ProtobufCBinaryData){ sizeof(b->hash), b->hash };
 	return 0;
 }
 

@@ -22,4 +22,8 @@ struct create_body {
 };
 
 int create_body_read(struct create_body *b, struct control *ctl, const json_t *body, struct dsec_error *e);
+/* The idempotency key of the request, "" if none (borrowed); with one, the message
+ * gets the hash of the body. */
+int create_body_key(struct create_body *b, const json_t *body, const char *header, const char **ret_key,
+		    struct dsec_error *e);
 void create_body_done(struct create_body *b);

@@ -50,7 +50,7 @@ int idempotency_hash(const json_t *body, uint8_t ret[IDEMPOTENCY_HASH_LEN])
 static void mac(const uint8_t secret[STORE_SECRET_LEN], const char *use, const char *project, const char *key,
 		const char *edge, uint8_t ret[SHA256_DIGEST_LENGTH])
 {
-	char text[8 + NAME_MAX_LEN + LIMIT_IDEMPOTENCY_KEY_LENGTH_MAX + EDGE_NAME_MAX + 4];
+	char text[8 + NAME_MAX_LEN + IDEMPOTENCY_KEY_MAX + EDGE_NAME_MAX + 4];
 	int n = snprintf(text, sizeof(text), "%s%c%s%c%s%c%s", use, 0, project, 0, key, 0, edge);
 	if (!HMAC(EVP_sha256(), secret, STORE_SECRET_LEN, (const uint8_t *)text, (size_t)n, ret, NULL))
 		abort(); /* only without SHA-256 in libcrypto, or no memory for a digest context */

@@ -18,10 +18,12 @@
 #include <stdint.h>
 #include "base/error.h"
 #include "base/id.h"
+#include "control/limits.h"
 #include "store/store.h"
 
 #define IDEMPOTENCY_SECRET_NAME "idempotency"
 #define IDEMPOTENCY_HASH_LEN 32
+#define IDEMPOTENCY_KEY_MAX (LIMIT_IDEMPOTENCY_KEY_LENGTH_MAX + 8) /* with "#INDEX" of a batch */
 
 /* The key of a request that gives it in its body, its header or both (NULL: not
  * there); *ret NULL when it has none. -EINVAL and *e: it is no key, or two. */

@@ -41,6 +41,10 @@
 	X(TTL_SECONDS_MIN, "ttl_seconds_min", 1)                                       \
 	X(TTL_SECONDS_MAX, "ttl_seconds_max", 604800)                                  \
 	X(IDLE_TTL_SECONDS_MAX, "idle_ttl_seconds_max", 604800)                        \
+	X(BATCH_COUNT_MAX, "batch_count", 1000)                                         \
+	X(BATCH_PARALLEL, "batch_creates_at_once", 32)                                  \
+	X(STATUS_IDS_MAX, "status_ids", 1000)                                           \
+	X(CALLS_AT_ONCE, "calls_of_a_request_at_once", 64)                              \
 	X(LABELS_MAX, "labels", 32)                                                    \
 	X(LABEL_VALUE_BYTES_MAX, "label_value_bytes", 256)                             \
 	X(ENV_VARS_MAX, "env_variables", 256)                                          \

@@ -4,8 +4,8 @@
 #include <string.h>
 #include "base/cleanup.h"
 #include "control/calls.h"
-#include "control/checks.h"
 #include "control/gather.h"
+#include "control/label_query.h"
 #include "control/render.h"
 #include "control/resources.h"
 
@@ -16,11 +16,7 @@ struct list {
 	struct buf text;   /* the answer so far: text, not objects: ten thousand fit in 10 MB */
 	size_t n;
 	bool failed;
-	Dsec__Edge__KeyValue *labels[LIMIT_LABELS_MAX];
-	Dsec__Edge__KeyValue label[LIMIT_LABELS_MAX];
-	char *label_text[LIMIT_LABELS_MAX]; /* owned copies of the parameters */
-	size_t n_labels;
-	bool bad_label;
+	struct label_query labels;
 };
 
 static void on_sandbox(const Dsec__Edge__Sandbox *s, void *user)
@@ -50,30 +46,9 @@ static void on_release(struct request *r)
 {
 	struct list *l = request_state(r);
 	gather_cancel(l->gather);
-	for (size_t i = 0; i < l->n_labels; i++)
-		free(l->label_text[i]);
+	label_query_done(&l->labels);
 	buf_done(&l->text);
 	free(l);
-}
-
-static void take_label(const char *value, void *user)
-{
-	struct list *l = user;
-	if (l->n_labels == LIMIT_LABELS_MAX) {
-		l->bad_label = true;
-		return;
-	}
-	size_t i = l->n_labels;
-	l->label_text[i] = strdup(value);
-	if (!l->label_text[i]) {
-		l->bad_label = true;
-		return;
-	}
-	dsec__edge__key_value__init(&l->label[i]);
-	if (!label_split(l->label_text[i], &l->label[i].key, &l->label[i].value))
-		l->bad_label = true;
-	l->labels[i] = &l->label[i];
-	l->n_labels++;
 }
 
 static bool state_known(const char *state)
@@ -95,12 +70,8 @@ static bool read_query(struct list *l, bool *ret_stopped)
 		request_failf(l->r, DSEC_E_BAD_FIELD, "\"%.32s\" is not a state of a sandbox", l->state);
 		return false;
 	}
-	request_query_each(l->r, "label", take_label, l);
-	if (l->bad_label) {
-		request_failf(l->r, DSEC_E_BAD_FIELD, "the parameter label must be key=value, at most %d times",
-			      LIMIT_LABELS_MAX);
+	if (!label_query_read(&l->labels, l->r))
 		return false;
-	}
 	if (l->state && !strcmp(l->state, "stopped"))
 		*ret_stopped = true;
 	return true;
@@ -127,8 +98,8 @@ void handle_sandbox_list(struct request *r)
 	edge_request_init(&rq, r);
 	rq.what_case = DSEC__EDGE__EDGE_REQUEST__WHAT_LIST;
 	rq.list = &list;
-	list.labels = l->labels;
-	list.n_labels = l->n_labels;
+	list.labels = l->labels.ptrs;
+	list.n_labels = l->labels.n;
 	list.include_stopped = stopped;
 	if (gather_start(request_control(r)->edges, &rq, &gops, l, &l->gather, &e) < 0)
 		request_fail(r, &e, 0);

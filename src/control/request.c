@@ -455,6 +455,11 @@ int request_write(struct request *r, const void *p, size_t n)
 	return 0;
 }
 
+size_t request_unsent(struct request *r)
+{
+	return buf_len(&r->out);
+}
+
 void request_stream_end(struct request *r)
 {
 	r->out_end = true;

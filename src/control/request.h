@@ -57,6 +57,7 @@ void request_failf(struct request *r, enum dsec_code code, const char *fmt, ...)
 
 void request_stream(struct request *r, int status, const char *type); /* body follows */
 int request_write(struct request *r, const void *p, size_t n);      /* -ENOMEM: aborted */
+size_t request_unsent(struct request *r); /* written and not yet given to the connection */
 void request_stream_end(struct request *r);
 void request_abort(struct request *r); /* cut so that the client sees it was not whole */
 void request_body_more(struct request *r);

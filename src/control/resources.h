@@ -10,6 +10,9 @@ extern const size_t api_routes_count;
 
 /* sandboxes.c, create.c, list.c */
 void handle_sandbox_create(struct request *r);
+void handle_sandbox_create_batch(struct request *r);
+void handle_sandbox_delete_many(struct request *r);
+void handle_sandbox_status(struct request *r);
 void handle_sandbox_list(struct request *r);
 void handle_sandbox_get(struct request *r);
 void handle_sandbox_delete(struct request *r);

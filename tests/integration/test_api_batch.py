@@ -1,8 +1,11 @@
-"""Creates that may be repeated (idempotency keys), on a real platform."""
+"""Creates that may be repeated (idempotency keys), and calls about many sandboxes, on a real platform."""
+import json
 import threading
+import time
 import unittest
 import uuid
 
+from client import ApiError
 from harness import PlatformTest, wait_until
 
 SANDBOXES = "/v1/sandboxes"
@@ -11,7 +14,6 @@ SANDBOXES = "/v1/sandboxes"
 class BatchTest(PlatformTest):
     def post(self, path, body, headers=None):
         """(status, decoded answer)"""
-        import json
         status, _, data = self.client.raw("POST", path, body, headers)
         return status, json.loads(data)
 
@@ -92,7 +94,6 @@ class IdempotencyKeys(BatchTest):
 
     def test_client_that_left_finds_its_sandbox(self):
         """Without a key it would be deleted; with one it waits for the client to come back."""
-        import json
         import socket
         body = json.dumps({"environment": "busybox@1", "memory_mb": 64, "idempotency_key": self.key}).encode()
         with socket.create_connection((self.client.host, self.client.port)) as s:
@@ -102,6 +103,92 @@ class IdempotencyKeys(BatchTest):
         self.addCleanup(self._remove, answer["id"])
         self.assertIn(status, (200, 201))
         self.assertEqual(self.client.get(answer["id"])["state"], "running")
+
+
+class Many(BatchTest):
+    def setUp(self):
+        self.mark = uuid.uuid4().hex[:12]
+        self.addCleanup(self.client.call, "DELETE", f"{SANDBOXES}?label=mark%3D{self.mark}&wait=true")
+
+    def body(self, count, **fields):
+        return {"environment": "busybox@1", "memory_mb": 32, "disk_mb": 32, "labels": {"mark": self.mark},
+                "count": count, **fields}
+
+    def batch(self, count, **fields):
+        status, headers, data = self.client.raw("POST", SANDBOXES + "/batch", self.body(count, **fields))
+        self.assertEqual(status, 200, data)
+        self.assertEqual(headers["Content-Type"], "application/x-ndjson")
+        return [json.loads(line) for line in data.splitlines()]
+
+    def live(self):
+        return {s["id"] for s in self.client.list(f"?label=mark%3D{self.mark}") if s["state"] != "stopping"}
+
+    def test_create_status_delete(self):
+        lines = self.batch(40)
+        self.assertEqual(sorted(line["index"] for line in lines), list(range(40)))
+        ids = [line["sandbox"]["id"] for line in lines]
+        self.assertEqual(self.live(), set(ids))
+        self.assertEqual({line["sandbox"]["state"] for line in lines}, {"running"})
+        other = self.sandbox(labels={"mark": "other"})
+        absent = ids[0][:-26] + "a" * 26
+        status, got = self.post(SANDBOXES + "/status", {"ids": [*ids, absent, "no-id", "sb-nowhere-" + "a" * 26]})
+        self.assertEqual(status, 200)
+        self.assertEqual([s["id"] for s in got["sandboxes"]], ids)
+        self.assertEqual(got["unknown"], [absent, "no-id", "sb-nowhere-" + "a" * 26])
+        gone = self.client.call("DELETE", f"{SANDBOXES}?label=mark%3D{self.mark}&wait=true")
+        self.assertEqual((set(gone["ids"]), gone["failed"]), (set(ids), []))
+        _, got = self.post(SANDBOXES + "/status", {"ids": ids[:3]})
+        self.assertEqual({(s["state"], s["reason"]) for s in got["sandboxes"]}, {("stopped", "requested")})
+        self.assertEqual(self.client.get(other)["state"], "running")
+        self.assertEqual(self.client.call("DELETE", f"{SANDBOXES}?label=mark%3D{self.mark}")["ids"], [])
+
+    def test_bounds(self):
+        limits = self.client.call("GET", "/v1/limits")["limits"]
+        self.assertEqual((limits["batch_count"], limits["status_ids"]), (1000, 1000))
+        for count in (0, 1001, -1, "3", None, 1.5):
+            with self.assertRaises(ApiError) as caught:
+                self.client.call("POST", SANDBOXES + "/batch", self.body(count))
+            self.assertEqual(caught.exception.code, "bad_field", count)
+        body = self.body(1)
+        del body["count"]
+        self.assertApiError("bad_field", self.client.call, "POST", SANDBOXES + "/batch", body)
+        self.assertApiError("unknown_field", self.client.call, "POST", SANDBOXES + "/batch", self.body(1, x=1))
+        self.assertApiError("environment_not_found", self.client.call, "POST", SANDBOXES + "/batch",
+                            self.body(1, environment="none"))
+        status = SANDBOXES + "/status"
+        self.assertEqual(self.client.call("POST", status, {"ids": []}), {"sandboxes": [], "unknown": []})
+        self.assertEqual(len(self.client.call("POST", status, {"ids": ["x"] * 1000})["unknown"]), 1000)
+        for ids in (["x"] * 1001, "x", [1], None, ["x" * 47]):
+            self.assertApiError("bad_field", self.client.call, "POST", status, {"ids": ids})
+        self.assertApiError("bad_field", self.client.call, "DELETE", SANDBOXES)
+        self.assertApiError("bad_field", self.client.call, "DELETE", SANDBOXES + "?label=x")
+        self.assertEqual(self.live(), set())
+
+    def test_batch_with_a_key_again(self):
+        first = self.batch(5, idempotency_key=self.mark)
+        again = self.batch(7, idempotency_key=self.mark)  # more of the same
+        by_index = {line["index"]: line["sandbox"]["id"] for line in again}
+        self.assertEqual({line["index"]: line["sandbox"]["id"] for line in first},
+                         {i: by_index[i] for i in range(5)})
+        self.assertEqual(len(self.live()), 7)
+        errors = self.batch(2, idempotency_key=self.mark, pids=99)
+        self.assertEqual([line["error"]["code"] for line in errors], ["conflict"] * 2)
+
+    def test_client_that_leaves(self):
+        """What was read stays; the rest is not started, or deleted."""
+        before = self.client.call("GET", "/v1/edges")["edges"][0]["creates_total"]
+        conn, response = self.client.open("POST", SANDBOXES + "/batch", self.body(300))
+        read = [json.loads(response.readline())["sandbox"]["id"] for _ in range(3)]
+        response.close()
+        conn.close()
+        time.sleep(2.5)  # creations under way end; the edge's figures are a second old
+        after = self.client.call("GET", "/v1/edges")["edges"][0]["creates_total"]
+        self.assertLess(after - before, 250)
+        live = self.live()
+        self.assertLessEqual(set(read), live)
+        self.assertLess(len(live), after - before)  # some were made and deleted again
+        listed = self.client.list(f"?label=mark%3D{self.mark}&include_stopped=true")
+        self.assertEqual({s["reason"] for s in listed if s["id"] not in live}, {"requested"})
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Requests(ApiTest):
         self.fails(404, "not_found", "GET", "/v1//sandboxes")
         self.fails(405, "method_not_allowed", "PATCH", "/v1/sandboxes", b"")
         _, headers, _ = self.client.raw("PUT", "/v1/sandboxes", b"x")
-        self.assertEqual(headers["Allow"], "POST, GET, HEAD")
+        self.assertEqual(headers["Allow"], "POST, GET, HEAD, DELETE")
         status, headers, body = self.client.raw("OPTIONS", "/v1/sandboxes")
         self.assertEqual((status, headers["Allow"], body), (204, "POST, GET, HEAD", b""))
         status, headers, body = self.client.raw("HEAD", "/v1/limits")

@@ -35,7 +35,9 @@ from .types import (
     FileWritten,
     LayerInfo,
     OutputEvent,
+    SandboxesDeleted,
     SandboxInfo,
+    SandboxStatuses,
     SandboxUsage,
 )
 from .version import __version__
@@ -56,7 +58,9 @@ __all__ = [
     "Pty",
     "Sandbox",
     "SandboxInfo",
+    "SandboxStatuses",
     "SandboxUsage",
+    "SandboxesDeleted",
     "__version__",
     "errors",
     *_error_names,

@@ -16,14 +16,15 @@ import os
 import secrets
 import ssl as ssl_module
 import time
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _tar
 from ._api import Api, backoff, quoted
 from ._config import discover
-from ._http import Pool
+from ._http import Pool, Response
 from ._sources import BytesSource, pieces
 from .errors import (
+    BadResponse,
     CapacityExhausted,
     ConnectionFailed,
     ConnectionLost,
@@ -32,9 +33,10 @@ from .errors import (
     Overloaded,
     RequestTimeout,
     SandboxNotFound,
+    from_body,
 )
 from .sandbox import Sandbox
-from .types import CREATE_LABEL, DSecContainerRunArgs, LayerInfo, SandboxInfo
+from .types import CREATE_LABEL, DSecContainerRunArgs, LayerInfo, SandboxesDeleted, SandboxInfo, SandboxStatuses
 from .version import __version__
 
 IMPORT_IDLE_SECONDS = 300.0  # the server converts a layer after its last byte
@@ -119,6 +121,51 @@ class DSecClient:
                     self._remove_later(tag)
                 raise
 
+    async def run_containers(
+        self, args: DSecContainerRunArgs, count: int, timeout: float = 120.0
+    ) -> AsyncIterator[Tuple[int, Union[Sandbox, DSecError]]]:
+        """Creates `count` sandboxes by one call; yields (index, sandbox or error) as each
+        ends, every index once. `timeout` is for the wait from one to the next.
+
+        Left early, nothing more is started and the server deletes what it has not
+        sent; what was yielded is the caller's. With args.idempotency_key nothing is
+        deleted, and the same call again gives the same sandboxes.
+        """
+        response = await self._api.open(
+            "POST",
+            "/v1/sandboxes/batch",
+            body=json.dumps({**args.to_body(), "count": count}).encode("utf-8"),
+            content_type="application/json",
+            timeout=timeout,
+        )
+        response.idle_timeout = timeout
+        async with response:
+            seen = 0
+            async for line in _lines(response):
+                seen += 1
+                error = line.get("error")
+                if error is not None:
+                    yield int(line["index"]), from_body(error)
+                else:
+                    info = SandboxInfo.from_json(line["sandbox"])
+                    yield int(line["index"]), Sandbox(self._api, info.id, info)
+            if seen != count:
+                raise BadResponse("the batch of %d ended after %d" % (count, seen))
+
+    async def statuses(self, sandbox_ids: Sequence[str]) -> SandboxStatuses:
+        """Many sandboxes by one call (at most limits()["limits"]["status_ids"])."""
+        answer = await self._api.call("POST", "/v1/sandboxes/status", data={"ids": [*sandbox_ids]}, safe=True)
+        return SandboxStatuses(
+            sandboxes=tuple(SandboxInfo.from_json(o) for o in answer["sandboxes"]), unknown=tuple(answer["unknown"])
+        )
+
+    async def delete_labelled(self, labels: Mapping[str, str], *, wait: bool = True) -> SandboxesDeleted:
+        """Stops and removes all sandboxes that carry all of `labels` (at least one)."""
+        query = [("label", "%s=%s" % kv) for kv in labels.items()]
+        answer = await self._api.call("DELETE", "/v1/sandboxes", query=(*query, ("wait", wait)), timeout=120.0, safe=True)
+        failed = {o["id"]: from_body(o["error"]) for o in answer["failed"]}
+        return SandboxesDeleted(ids=tuple(answer["ids"]), failed=failed)
+
     async def list(
         self,
         *,
@@ -185,6 +232,27 @@ class DSecClient:
         task = asyncio.ensure_future(remove())
         self._cleanups.add(task)
         task.add_done_callback(self._cleanups.discard)
+
+
+async def _lines(response: Response) -> AsyncIterator[Dict[str, Any]]:
+    """JSON objects of a body of lines."""
+    kept = b""
+    async for data in response.iter_bytes():
+        *whole, kept = (kept + data).split(b"\n")
+        for line in whole:
+            yield _object(line)
+    if kept:
+        raise BadResponse("the answer ends in the middle of a line")
+
+
+def _object(line: bytes) -> Dict[str, Any]:
+    try:
+        parsed = json.loads(line)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise BadResponse("a line of the answer is not a JSON object")
+    return parsed
 
 
 class Layers:

@@ -22,6 +22,8 @@ from typing import (
     List,
     Mapping,
     Optional,
+    Sequence,
+    Tuple,
     Type,
     TypeVar,
     Union,
@@ -29,6 +31,7 @@ from typing import (
 
 from ._sources import BytesSource
 from .client import DSecClient, Layers
+from .errors import DSecError
 from .files import Files, Path
 from .process import OUTPUT_LIMIT_BYTES, Process, Pty
 from .sandbox import Argv, Sandbox
@@ -41,7 +44,9 @@ from .types import (
     FileWritten,
     LayerInfo,
     OutputEvent,
+    SandboxesDeleted,
     SandboxInfo,
+    SandboxStatuses,
 )
 
 T = TypeVar("T")
@@ -480,6 +485,18 @@ class DSecSyncClient:
 
     def run_container(self, args: DSecContainerRunArgs, timeout: float = 120.0) -> SyncSandbox:
         return SyncSandbox(self._loop, self._loop.run(self._inner.run_container(args, timeout)))
+
+    def run_containers(
+        self, args: DSecContainerRunArgs, count: int, timeout: float = 120.0
+    ) -> Iterator[Tuple[int, Union[SyncSandbox, DSecError]]]:
+        for index, made in self._loop.iterate(self._inner.run_containers(args, count, timeout)):
+            yield index, SyncSandbox(self._loop, made) if isinstance(made, Sandbox) else made
+
+    def statuses(self, sandbox_ids: Sequence[str]) -> SandboxStatuses:
+        return self._loop.run(self._inner.statuses(sandbox_ids))
+
+    def delete_labelled(self, labels: Mapping[str, str], *, wait: bool = True) -> SandboxesDeleted:
+        return self._loop.run(self._inner.delete_labelled(labels, wait=wait))
 
     def list(
         self,

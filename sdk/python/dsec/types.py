@@ -148,6 +148,18 @@ class SandboxInfo:
 
 
 @dataclass(frozen=True)
+class SandboxStatuses:
+    sandboxes: Tuple[SandboxInfo, ...]  # in the order asked
+    unknown: Tuple[str, ...]  # ids that are not there
+
+
+@dataclass(frozen=True)
+class SandboxesDeleted:
+    ids: Tuple[str, ...]
+    failed: Dict[str, DSecError]  # by id: the call may be repeated
+
+
+@dataclass(frozen=True)
 class ExecInfo:
     """One look at a command, finished or not."""
 
