@@ -55,7 +55,7 @@ static int find_server(struct dsec_client *c, const struct dsec_client_options *
 	/* A state directory that was named beats the environment. */
 	if (!o->url && o->state_dir)
 		url = NULL;
-	if (!o->api_key && !url)
+	if (!o->api_key && !o->url && o->state_dir)
 		key = NULL;
 	const char *dir = env_or(o->state_dir, "DSEC_STATE_DIR");
 	if (!dir)

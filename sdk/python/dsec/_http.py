@@ -340,7 +340,7 @@ class Pool:
         except ssl_module.SSLCertVerificationError as e:
             raise ConnectionFailed("%s is not trusted: %s" % (where, e.verify_message), retry=False) from None
         except OSError as e:
-            raise ConnectionFailed("cannot connect to %s: %s" % (where, e)) from None
+            raise ConnectionFailed("cannot connect to %s: %s; is it running (`dsec up`)?" % (where, e)) from None
         return Connection(reader, writer, self._open)
 
     async def request(

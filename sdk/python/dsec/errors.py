@@ -277,6 +277,12 @@ class InternalError(PlatformError):
     RETRY = True
 
 
+class NotConfigured(CallerError):
+    """No server is known, or its key cannot be read."""
+
+    CODE = "not_configured"
+
+
 class ConnectionFailed(PlatformError):
     """No connection could be made, so nothing of the request was sent."""
 
@@ -305,7 +311,15 @@ class BadResponse(PlatformError):
 
 
 CLIENT_SIDE = frozenset(
-    ["command_failed", "stdin_closed", "connection_failed", "connection_lost", "request_timeout", "bad_response"]
+    [
+        "command_failed",
+        "stdin_closed",
+        "not_configured",
+        "connection_failed",
+        "connection_lost",
+        "request_timeout",
+        "bad_response",
+    ]
 )
 
 
@@ -403,6 +417,7 @@ __all__ = [
     "LayerBroken",
     "SandboxLost",
     "InternalError",
+    "NotConfigured",
     "ConnectionFailed",
     "ConnectionLost",
     "RequestTimeout",

@@ -160,6 +160,21 @@ class Configuration(unittest.TestCase):
                 self.assertEqual(_config.discover(None, None, None), file)
             self.assertEqual(_config.discover(None, None, d + "/none"), (_config.DEFAULT_URL, None))
 
+    def test_the_machines_key_is_for_its_own_server(self):
+        with tempfile.TemporaryDirectory() as d:
+            pathlib.Path(d, "api-key").write_text("file-key\n")
+            with mock.patch.dict(os.environ, {"DSEC_URL": "http://elsewhere:1", "DSEC_STATE_DIR": d}):
+                os.environ.pop("DSEC_API_KEY", None)
+                self.assertEqual(_config.discover(None, None, None), ("http://elsewhere:1", None))
+                self.assertEqual(_config.discover("http://h:2", None, None), ("http://h:2", None))
+                self.assertEqual(_config.discover("http://h:2", None, d), ("http://h:2", "file-key"))
+
+    def test_a_directory_of_root(self):
+        with mock.patch("builtins.open", side_effect=PermissionError):
+            with self.assertRaises(dsec.NotConfigured) as caught:
+                _config.discover(None, None, "/d")
+        self.assertIn("DSEC_API_KEY", caught.exception.message)
+
     def test_url_must_be_one(self):
         for bad in ("ftp://x", "http://"):
             with self.assertRaises(ValueError):
