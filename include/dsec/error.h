@@ -5,7 +5,7 @@
  * dsec_error that the caller passes (NULL: not wanted). It is a plain value: no
  * ownership, valid as long as the caller keeps it.
  *
- * Codes of the server are listed in docs/api.md. The library adds:
+ * The server's codes are listed in api/openapi.yaml (ErrorCode). The library adds:
  *   not_configured     no server is known, or its key cannot be read
  *   connection_failed  the server could not be reached
  *   connection_lost    the connection broke and could not be had again in time

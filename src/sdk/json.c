@@ -111,7 +111,7 @@ struct sdk_holder *sdk_holder_new(json_t *json)
 	struct sdk_holder *h = calloc(1, sizeof(*h));
 	if (!h)
 		return NULL;
-	h->text = json_dumps(json, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_ENCODE_ANY);
+	h->text = json_dumps(json, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_ENCODE_ANY | JSON_REAL_PRECISION(16));
 	if (!h->text) {
 		free(h);
 		return NULL;
