@@ -2,6 +2,7 @@
 #include "dsecd/detach.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +11,27 @@
 #include "base/cleanup.h"
 #include "base/fdio.h"
 #include "base/log.h"
-#include "dsecd/state.h"
 
-static int wait_for(pid_t pid, int fd, const char *log_path, off_t log_start)
+void ready_print(const struct state *s, const char *url, bool json)
+{
+	int n = (int)strcspn(url, "\n");
+	if (!json) {
+		printf("dsec is ready at %.*s\n", n, url);
+		return;
+	}
+	json_t *o = json_pack("{s:s%,s:s,s:s}", "url", url, (size_t)n, "state_dir", s->dir, "api_key_file", s->key_file);
+	if (o && !json_dumpf(o, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER))
+		putchar('\n');
+	json_decref(o);
+}
+
+static int wait_for(pid_t pid, int fd, const struct state *s, bool json, const char *log_path, off_t log_start)
 {
 	char url[512], text[4096];
 	ssize_t n = read_all(fd, url, sizeof(url) - 1); /* to the end: it closes when ready or dead */
 	if (n > 0) {
 		url[n] = 0;
-		printf("dsec is ready at %s", url);
+		ready_print(s, url, json);
 		return 0;
 	}
 	int status = 0;
@@ -31,7 +44,7 @@ static int wait_for(pid_t pid, int fd, const char *log_path, off_t log_start)
 	return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : 1;
 }
 
-int detach(const char *state_dir, int *ret_ready_fd)
+int detach(const char *state_dir, bool json, int *ret_ready_fd)
 {
 	_cleanup_state_ struct state s = STATE_INIT;
 	_cleanup_free_ char *log_path = NULL;
@@ -62,7 +75,7 @@ int detach(const char *state_dir, int *ret_ready_fd)
 	}
 	if (pid) {
 		close(ends[1]);
-		r = wait_for(pid, ends[0], log_path, log_start);
+		r = wait_for(pid, ends[0], &s, json, log_path, log_start);
 		close(ends[0]);
 		return r;
 	}

@@ -9,14 +9,15 @@
 
 void up_options_help(void)
 {
-	printf("usage: dsecd up [--state-dir DIR] [--listen HOST:PORT] [--max-sandboxes N] [--pool N] [--detach]\n"
+	printf("usage: dsecd up [--state-dir DIR] [--listen HOST:PORT] [--max-sandboxes N] [--pool N] [--detach] [--json]\n"
 	       "\n"
 	       "Starts the platform on this machine and keeps it running until SIGTERM or Ctrl-C.\n"
 	       "  --state-dir DIR     where everything is kept (default %s)\n"
 	       "  --listen HOST:PORT  address of the HTTP API (default %s)\n"
 	       "  --max-sandboxes N   live sandboxes at most, 1 to %d\n"
 	       "  --pool N            sandbox slots kept ready\n"
-	       "  --detach            return when the platform is ready, leave it running\n",
+	       "  --detach            return when the platform is ready, leave it running\n"
+	       "  --json              say where it is as one object\n",
 	       STATE_DIR_DEFAULT, UP_LISTEN_DEFAULT, UP_SANDBOXES_MAX);
 }
 
@@ -38,7 +39,8 @@ int up_options_parse(int argc, char **argv, struct up_options *ret)
 	static const struct option table[] = {
 		{ "state-dir", required_argument, NULL, 's' }, { "listen", required_argument, NULL, 'l' },
 		{ "max-sandboxes", required_argument, NULL, 'm' }, { "pool", required_argument, NULL, 'p' },
-		{ "detach", no_argument, NULL, 'd' }, { "help", no_argument, NULL, 'h' }, { 0 },
+		{ "detach", no_argument, NULL, 'd' }, { "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' }, { 0 },
 	};
 	struct up_options o = { .listen = UP_LISTEN_DEFAULT, .pool = -1 };
 	const char *env = getenv("DSEC_STATE_DIR");
@@ -53,7 +55,7 @@ int up_options_parse(int argc, char **argv, struct up_options *ret)
 			break;
 		case 'l':
 			if (listen_split(optarg, host, port) < 0) {
-				fprintf(stderr, "dsecd up: --listen wants HOST:PORT, not \"%s\"\n", optarg);
+				fprintf(stderr, "dsecd up: --listen wants HOST:PORT with a port from 1 to 65535, not \"%s\"\n", optarg);
 				return -EINVAL;
 			}
 			o.listen = optarg;
@@ -70,6 +72,9 @@ int up_options_parse(int argc, char **argv, struct up_options *ret)
 			break;
 		case 'd':
 			o.detach = true;
+			break;
+		case 'j':
+			o.json = true;
 			break;
 		case 'h':
 			o.help = true;

@@ -12,6 +12,7 @@ struct up_options {
 	uint32_t max_sandboxes; /* 0: the edge's own default */
 	int32_t pool;           /* -1: the edge's own default */
 	bool detach;
+	bool json;
 	bool help;
 };
 

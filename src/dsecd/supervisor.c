@@ -112,6 +112,9 @@ static void announce(struct supervisor *u)
 	if (u->ready_fd >= 0) {
 		(void)!write(u->ready_fd, url, (size_t)n);
 		u->ready_fd = base_close(u->ready_fd);
+	} else if (u->options.json) {
+		ready_print(&u->state, url, true);
+		fflush(stdout); /* whoever reads it waits for it, and we stay */
 	}
 	u->announced = true;
 }
@@ -307,7 +310,8 @@ static int prepare(struct supervisor *u)
 	}
 	r = check_listen(u->options.listen);
 	if (r < 0) {
-		log_error("cannot listen on %s: %s", u->options.listen, strerror(-r));
+		log_error("cannot listen on %s: %s%s", u->options.listen, strerror(-r),
+			  r == -EADDRINUSE ? "; --listen HOST:PORT chooses another" : "");
 		return r;
 	}
 	return plan_make(&u->plan, &u->state, &u->options);
@@ -329,7 +333,7 @@ int supervisor_main(int argc, char **argv)
 	}
 	umask(077);
 	if (u.options.detach) {
-		int status = detach(u.options.state_dir, &u.ready_fd);
+		int status = detach(u.options.state_dir, u.options.json, &u.ready_fd);
 		if (status >= 0)
 			return status; /* the caller's side */
 	}

@@ -105,7 +105,7 @@ class Refusals(unittest.TestCase):
             s.listen()
             done = self.up("--detach", "--state-dir", self.state, "--listen", f"127.0.0.1:{s.getsockname()[1]}")
         self.assertEqual(done.returncode, 1)
-        self.assertIn(b"Address already in use", done.stderr)
+        self.assertIn(b"Address already in use; --listen", done.stderr)
         self.assertEqual(leaks.daemon_pids(self.state), [])
 
     def test_directory_of_others(self):
@@ -124,6 +124,27 @@ class Refusals(unittest.TestCase):
         done = down(self.state / "nosuch")
         self.assertEqual(done.returncode, 0)
         self.assertIn(b"nothing was ever started", done.stderr)
+
+    def test_json_of_up_and_down(self):
+        def ended(*words):
+            done = subprocess.run([find_program("dsec"), "down", "--json", "--state-dir", *words], capture_output=True, timeout=100)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)
+
+        port = free_port()
+        where = {"url": f"http://127.0.0.1:{port}", "state_dir": str(self.state), "api_key_file": f"{self.state}/api-key"}
+        words = ["--json", "--state-dir", self.state, "--listen", f"127.0.0.1:{port}"]
+        self.addCleanup(down, self.state)
+        done = self.up("--detach", *words)
+        self.assertEqual(json.loads(done.stdout), where, done.stderr)
+        self.assertEqual(ended(self.state), {"state_dir": str(self.state), "was_running": True})
+        self.assertEqual(ended(self.state), {"state_dir": str(self.state), "was_running": False})
+        self.assertEqual(ended(self.state / "nosuch")["was_running"], False)
+        with subprocess.Popen([find_program("dsec"), "up", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as up:
+            self.assertEqual(json.loads(up.stdout.readline()), where)
+            self.assertIn(b"has ended", down(self.state).stderr)
+        self.assertEqual(up.returncode, 0)
+        self.assertIn(b"nothing was running", down(self.state).stderr)
 
     def test_detach_and_doctor(self):
         port = free_port()
