@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/cleanup.h"
 #include "cli/cli.h"
 #include "cli/json_out.h"
 
@@ -41,6 +42,23 @@ static const char *fault_name(enum dsec_fault fault)
 	return fault == DSEC_FAULT_PROGRAM ? "program" : fault == DSEC_FAULT_CALLER ? "caller" : "platform";
 }
 
+/* What the server cannot know: how this program finds or shows the thing. */
+static const char *hint_of(const char *code)
+{
+	static const struct {
+		const char *code, *hint;
+	} hints[] = {
+		{ "environment_not_found", "`dsec layer ls` lists what there is" },
+		{ "sandbox_not_found", "`dsec ps -a` lists what there is" },
+		{ "unauthenticated", "set DSEC_API_KEY to a key of the server that DSEC_URL names; `dsec up` leaves its own in "
+				     "STATE_DIR/api-key" },
+	};
+	for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
+		if (!strcmp(hints[i].code, code))
+			return hints[i].hint;
+	return NULL;
+}
+
 int cli_fail(const struct common *c, const struct dsec_error *e, int status)
 {
 	fflush(stdout);
@@ -55,8 +73,11 @@ int cli_fail(const struct common *c, const struct dsec_error *e, int status)
 			json_string_out(stderr, e->request_id);
 		}
 		fputs("}}\n", stderr);
-	} else
+	} else {
 		fprintf(stderr, "dsec: %s: %s\n", e->code, e->message);
+		if (hint_of(e->code))
+			fprintf(stderr, "%s\n", hint_of(e->code));
+	}
 	return status;
 }
 

@@ -86,7 +86,9 @@ class Run(CliTest):
         self.assertEqual(self.good("exec", sb, "--", "id", "-un"), "user\n")
         self.assertEqual(self.good("ps", "-q", "--label", "a=b"), sb + "\n")
         self.assertEqual(self.good("ps", "-q", "--label", "a=c"), "")
-        self.assertEqual(json.loads(self.good("inspect", sb))["id"], sb)
+        shown = self.good("inspect", sb)
+        self.assertEqual(json.loads(shown)["id"], sb)
+        self.assertRegex(shown, r'"created_at": \d+(\.\d{1,3})?,')  # as the server said it, not its last binary digit
         self.assertEqual(json.loads(self.good("ps", "--json"))["sandboxes"][0]["id"], sb)
         self.assertEqual(self.good("rm", "--label", "a=b"), sb + "\n")
         self.assertEqual(self.live(), [])
@@ -111,6 +113,11 @@ class Run(CliTest):
         done = self.dsec("ps", DSEC_URL=url, DSEC_API_KEY="dsk-wrong")
         self.assertEqual(done.returncode, 1)
         self.assertTrue(done.stderr.startswith(b"dsec: unauthenticated: "), done.stderr)
+        self.assertIn(b"set DSEC_API_KEY", done.stderr)
+        done = self.dsec("ps", DSEC_API_KEY="dsk-wrong")  # the address is still this machine's
+        self.assertTrue(done.stderr.startswith(b"dsec: unauthenticated: "), done.stderr)
+        done = self.dsec("run", "--env", "nosuch", "--", "true")
+        self.assertIn(b"`dsec layer ls`", done.stderr)
         done = self.dsec("ps", "--json", DSEC_URL="http://127.0.0.1:9", DSEC_API_KEY="x")
         self.assertEqual(json.loads(done.stderr)["error"]["code"], "connection_failed")
         done = self.dsec("ps", DSEC_STATE_DIR="/nonexistent")
