@@ -27,13 +27,16 @@
 
 #define ATTR_LOCKED (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 
-/* Read-only: what the kernel lets be tuned there is the host's. */
-static const char *const proc_ro[] = { "sys", "irq", "bus", "fs" };
+/* Read-only: what the kernel lets be tuned there is the host's; a trigger written
+ * to pressure is the host's memory and work, and nobody's limit counts it. */
+static const char *const proc_ro[] = { "sys", "irq", "bus", "fs", "pressure" };
 /* Files only the host's root may read are covered as well: two locks are better. */
 static const char *const proc_file[] = { "kcore", "keys", "latency_stats", "timer_list", "timer_stats", "sched_debug",
 					 "kpagecount", "kpageflags", "kpagecgroup", "sysrq-trigger" };
 static const char *const proc_dir[] = { "acpi", "scsi" };
-static const char *const sys_dir[] = { "firmware", "devices/virtual/powercap" };
+/* Loop devices name their files: host paths, other sandboxes' layers among them;
+ * fs lists the host's filesystems. */
+static const char *const sys_dir[] = { "firmware", "fs", "devices/virtual/block", "devices/virtual/powercap" };
 
 static void find_present(int dirfd, const char *const *names, size_t n, const char **ret)
 {

@@ -36,6 +36,10 @@
 #define FD_HIGH 64     /* descriptors are parked above here while the low ones are set */
 #define FD_NAMED_MAX 16
 #define TTY_GID 5
+/* Terminals of one sandbox. The kernel counts those of all instances of devpts
+ * together (kernel.pty.max, 4096 less 1024 kept for the host's own): without a bound
+ * one sandbox could leave none to the others. */
+#define PTYS_MAX "64"
 
 struct spawn {
 	struct spawner *s;
@@ -120,6 +124,7 @@ static int mount_dev(struct spawn *c, int target)
 	const struct mount_option options[] = {
 		{ "ptmxmode", "0666" },
 		{ "mode", "0620" },
+		{ "max", PTYS_MAX },
 		{ c->tty_gid[0] ? "gid" : NULL, c->tty_gid },
 		{ NULL, NULL },
 	};
