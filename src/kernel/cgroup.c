@@ -18,6 +18,9 @@
 #define CONTROL_FILE_MAX 65536
 /* Page cache left in a v1 memory cgroup by its last sandbox beyond this is dropped. */
 #define RECYCLE_USAGE_MAX (8u << 20)
+/* v1: what sockets may hold beside the memory limit, a part of it. */
+#define SOCKET_SHARE 8
+#define SOCKET_MIN_BYTES (4u << 20)
 
 static void slot_name(uint32_t slot, char ret[SLOT_NAME_MAX])
 {
@@ -216,7 +219,11 @@ static int limit_v1_memory(int dir, uint64_t bytes)
 	if (r < 0)
 		return r;
 	r = write_u64(dir, "memory.memsw.limit_in_bytes", bytes);
-	return r == -ENOENT ? 0 : r;
+	if (r < 0 && r != -ENOENT)
+		return r;
+	/* Unlike v2, v1 counts what waits in sockets apart, and only once it has a limit. */
+	r = write_u64(dir, "memory.kmem.tcp.limit_in_bytes", MAX(bytes / SOCKET_SHARE, (uint64_t)SOCKET_MIN_BYTES));
+	return r == -ENOENT ? 0 : r; /* cgroup.memory=nosocket */
 }
 
 static int limit_v1_cpu(struct cgroup_tree *t, int dir, uint32_t millis)
