@@ -88,7 +88,7 @@ class Platform:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.client = Client("127.0.0.1", self.port, None)
         wait_until("platform ready", START_TIMEOUT_S,
-                   lambda: self._is_ready() and not old & set(self.pids("apiserver")))
+                   lambda: not old & set(self.pids("apiserver")) and self._is_ready())
         self.client.key = (self.state / "api-key").read_text().strip()
         leaks.remember(self.state, os.environ.get("DSEC_TEST_TMP"))
         return self
