@@ -23,6 +23,8 @@
 enum { OPT_DEBIAN = OPT_FIRST_FREE, OPT_INCLUDE, OPT_MIRROR, OPT_VERBOSE };
 #define WORDS_MAX 64
 #define WHY_MAX 4096
+#define LOG_LOOK_BYTES 8192 /* of the end of mmdebstrap's words */
+#define CAUSE_MAX 160
 #define PROXIES_MAX 8
 
 struct build {
@@ -133,18 +135,41 @@ static void child(struct build *b, int out_fd)
 	_exit(127);
 }
 
-/* The last lines of what mmdebstrap said. */
+/* The lines of text that name a cause, "E: ..." as apt and mmdebstrap write it, each
+ * cut to what a reader needs; "" when there is none. */
+static void pick_causes(char *text, char *ret, size_t size)
+{
+	size_t n = 0;
+	char *save = NULL;
+	*ret = 0;
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (strncmp(line, "E: ", 3) || !strcmp(line, "E: mmdebstrap failed to run"))
+			continue;
+		int k = snprintf(ret + n, size - n, "%s%.*s", n ? "\n" : "", CAUSE_MAX, line);
+		if (k < 0 || (size_t)k >= size - n)
+			return;
+		n += (size_t)k;
+	}
+}
+
+/* Why it failed, in mmdebstrap's own words. */
 static void take_words(struct build *b, int status)
 {
 	int n = snprintf(b->why, sizeof(b->why), "mmdebstrap ended with status %d", status);
 	if (b->log_fd < 0)
 		return;
-	char text[420]; /* an error's sentence is bounded, and the last words are the ones that tell */
+	char text[LOG_LOOK_BYTES], words[420]; /* an error's sentence is bounded */
 	off_t size = lseek(b->log_fd, 0, SEEK_END);
 	ssize_t k = pread(b->log_fd, text, sizeof(text) - 1, MAX(0, size - (off_t)sizeof(text) + 1));
-	text[MAX(k, 0)] = 0;
-	const char *line = k == sizeof(text) - 1 ? strchr(text, '\n') : NULL;
-	snprintf(b->why + n, sizeof(b->why) - (size_t)n, " (--verbose shows all its words):\n%s", line ? line + 1 : text);
+	k = MAX(k, 0);
+	text[k] = 0;
+	/* Without a line that names the cause, the last words are the ones that tell. */
+	const char *end = k > (ssize_t)sizeof(words) - 1 ? text + k - sizeof(words) + 1 : text;
+	const char *line = end > text ? strchr(end, '\n') : NULL;
+	char last[sizeof(words)];
+	snprintf(last, sizeof(last), "%.*s", (int)sizeof(last) - 1, line ? line + 1 : end);
+	pick_causes(text, words, sizeof(words));
+	snprintf(b->why + n, sizeof(b->why) - (size_t)n, " (--verbose shows all its words):\n%s", *words ? words : last);
 }
 
 static int work(int fd, void *user)

@@ -16,7 +16,8 @@ static void help(const struct verb *const *table, size_t n, const char *whole)
 		const char *name = strrchr(table[i]->name, ' ');
 		printf("  %-9s %s\n", name ? name + 1 : table[i]->name, table[i]->what);
 	}
-	printf("\n`dsec %s%sVERB --help` tells more. DSEC_URL and DSEC_API_KEY name another server than this machine's.\n",
+	printf("\n`dsec %s%sVERB --help` tells more; all take --json. The server is the one of --state-dir DIR (default:\n"
+	       "DSEC_STATE_DIR or /var/lib/dsec) on this machine, unless DSEC_URL and DSEC_API_KEY name another.\n",
 	       whole, *whole ? " " : "");
 }
 

@@ -65,7 +65,7 @@ static int rm_run(int argc, char **argv)
 }
 
 const struct verb verb_rm = { "rm", rm_run, "stop and remove sandboxes",
-			      "usage: dsec rm ID...\n"
+			      "usage: dsec rm ID... [--json]\n"
 			      "       dsec rm --label K=V [--label K=V]...\n"
 			      "       dsec rm --all\n\n"
 			      "Stops sandboxes with everything in them and waits until they are gone.\n" };

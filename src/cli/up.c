@@ -65,19 +65,21 @@ static int down_run(int argc, char **argv)
 const struct verb verb_up = {
 	"up", up_run, "start the platform on this machine",
 	"usage: dsec up [--detach] [--state-dir DIR] [--listen HOST:PORT] [--max-sandboxes N] [--pool N]\n"
+	"               [--json]\n"
 	"\n"
 	"Starts the platform and keeps it running until Ctrl-C or `dsec down`. Needs root.\n"
 	"  --detach            return when it is ready and leave it running\n"
 	"  --state-dir DIR     where everything is kept (default: DSEC_STATE_DIR or /var/lib/dsec)\n"
 	"  --listen HOST:PORT  address of the HTTP API (default 127.0.0.1:7600)\n"
-	"  --max-sandboxes N   live sandboxes at most\n"
-	"  --pool N            sandbox slots kept ready\n"
+	"  --max-sandboxes N   live sandboxes at most (default 1000, up to 16384)\n"
+	"  --pool N            sandbox slots kept ready (default 16)\n"
+	"  --json              when it is ready, say where it is as one object\n"
 	"The address is left in DIR/run/url, the API key in DIR/api-key, logs in DIR/log.\n"
 };
 
 const struct verb verb_down = {
 	"down", down_run, "end the platform with every sandbox",
-	"usage: dsec down [--state-dir DIR]\n"
+	"usage: dsec down [--state-dir DIR] [--json]\n"
 	"\n"
 	"Ends the platform on this machine, every sandbox with it, and leaves nothing running. Also works when\n"
 	"its supervisor is dead. Layers stay. Needs root.\n"

@@ -26,7 +26,10 @@ static int version_run(int argc, char **argv)
 	else {
 		printf("dsec %s\n", dsec_version());
 		if (server)
-			printf("server at %s: %s\n", dsec_client_url(client), server);
+		{
+			printf("server at %s: ", dsec_client_url(client));
+			json_pretty_out(stdout, server);
+		}
 	}
 	free(server);
 	dsec_client_free(client);

@@ -75,6 +75,22 @@ class Run(CliTest):
         self.assertEqual(base64.b64decode(result["stdout_b64"]), b"y z\0")
         self.assertEqual(result["exec"]["exit_code"], 3)
 
+    def test_a_failed_build_names_the_cause(self):
+        bin = self.platform.state / "fake-bin"  # mmdebstrap's words for a package that there is not
+        bin.mkdir()
+        tool = bin / "mmdebstrap"
+        tool.write_text("#!/bin/sh\nexec >&2; echo 'I: running'\necho 'E: Unable to locate package nosuch'\n"
+                        "echo \"E: setup failed: E: apt-get $(seq -s , 300) failed\"\nseq -f 'I: removing %g' 60\n"
+                        "echo 'E: mmdebstrap failed to run'; exit 25\n")
+        tool.chmod(0o755)
+        done = self.dsec("layer", "build", "--debian", "bookworm", "x", PATH=f"{bin}:{os.environ['PATH']}")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"\nE: Unable to locate package nosuch\nE: setup failed", done.stderr)
+        self.assertNotIn(b"removing", done.stderr)
+        tool.write_text("#!/bin/sh\necho 'it broke' >&2; exit 1\n")
+        done = self.dsec("layer", "build", "--debian", "bookworm", "x", PATH=f"{bin}:{os.environ['PATH']}")
+        self.assertIn(b"it broke", done.stderr)
+
     def test_limits_and_labels_arrive(self):
         sb = self.good("create", "--env", "busybox@1", "--cpu", "0.5", "--memory", "128m", "--disk", "1g", "--pids", "50",
                        "--ttl", "10m", "--label", "a=b", "-u", "user", "--hostname", "box").strip()
