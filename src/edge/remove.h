@@ -1,12 +1,12 @@
-/* remove.h: output directories of sandboxes that are no longer known.
+/* remove.h: kept output (and input) of sandboxes that are no longer known.
  *
- * remove_output is cheap when there was no output; a directory with files is
- * emptied by a worker thread, which needs nothing of the tables. Ids are never
- * used again, so nobody can be making what is being removed.
+ * remove_output is cheap: the files are removed by a worker thread, which needs
+ * nothing of the tables. Ids of sandboxes are never used again, so nobody can be
+ * making what is being removed.
  */
 #pragma once
 #include "edge/node.h"
 
-void remove_output(struct node *n, const char *id);
-/* At start: every directory that belongs to no sandbox of the tables. */
+void remove_output(struct sandbox *sb);
+/* At start: every file that belongs to no exec of the tables. */
 void remove_strays(struct node *n);

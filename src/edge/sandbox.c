@@ -465,7 +465,7 @@ void sandbox_drop(struct sandbox *sb)
 		return;
 	}
 	record_dropped(n, sb->id);
-	remove_output(n, sb->id);
+	remove_output(sb);
 	n->n_stopped--;
 	sandbox_free(sb);
 }

@@ -18,10 +18,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fdio.h"
-#include "base/id.h"
 
 #define HEADER_SIZE 16 /* total, then zeros */
-#define SPOOL_NAME_MAX (SANDBOX_ID_MAX + 1 + EXEC_ID_MAX + 8)
+
+void spool_file_name(const char *sandbox, const char *exec, const char *suffix, char ret[SPOOL_NAME_MAX])
+{
+	snprintf(ret, SPOOL_NAME_MAX, "%s.%s.%s", sandbox, exec, suffix);
+}
 
 void spool_set_init(struct spool_set *set, int dirfd, unsigned max_open)
 {
@@ -40,7 +43,7 @@ void spool_init(struct spool *s, struct spool_set *set, const char *sandbox, con
 
 static void file_name(const struct spool *s, char ret[SPOOL_NAME_MAX])
 {
-	snprintf(ret, SPOOL_NAME_MAX, "%s/%s.%s", s->sandbox, s->exec, s->suffix);
+	spool_file_name(s->sandbox, s->exec, s->suffix, ret);
 }
 
 void spool_close(struct spool *s)
@@ -61,17 +64,11 @@ void spool_remove(struct spool *s)
 		unlinkat(s->set->dirfd, name, 0);
 }
 
-/* Makes the sandbox's directory on the first need. */
 static int open_file(struct spool *s, int flags)
 {
 	char name[SPOOL_NAME_MAX];
 	file_name(s, name);
 	int fd = openat(s->set->dirfd, name, O_RDWR | O_CLOEXEC | flags, 0600);
-	if (fd < 0 && errno == ENOENT && (flags & O_CREAT)) {
-		if (mkdirat(s->set->dirfd, s->sandbox, 0700) < 0 && errno != EEXIST)
-			return -errno;
-		fd = openat(s->set->dirfd, name, O_RDWR | O_CLOEXEC | flags, 0600);
-	}
 	return fd < 0 ? -errno : fd;
 }
 

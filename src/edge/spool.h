@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/id.h"
 #include "edge/list.h"
 
 #define SPOOL_LIMIT_DEFAULT (10ull * 1024 * 1024)
@@ -23,7 +24,7 @@
 #define SPOOL_SLACK (64 * 1024)
 
 struct spool_set {
-	int dirfd;        /* borrowed: directories of sandboxes are below it */
+	int dirfd;        /* borrowed: all files are in it, by spool_file_name */
 	struct link open; /* spools with a descriptor, least recently used first */
 	unsigned n_open, max_open;
 };
@@ -37,6 +38,12 @@ struct spool {
 	uint64_t total;                      /* bytes seen */
 	uint64_t end;                        /* bytes stored before storing failed */
 };
+
+/* SANDBOX.EXEC.SUFFIX. One flat directory: an inode a stream, and none for each
+ * sandbox, whose making would keep the first byte of output waiting. A sandbox's id
+ * holds no '.', an exec's may. */
+#define SPOOL_NAME_MAX (SANDBOX_ID_MAX + 1 + EXEC_ID_MAX + 8)
+void spool_file_name(const char *sandbox, const char *exec, const char *suffix, char ret[SPOOL_NAME_MAX]);
 
 void spool_set_init(struct spool_set *set, int dirfd, unsigned max_open);
 void spool_init(struct spool *s, struct spool_set *set, const char *sandbox, const char *exec,

@@ -15,7 +15,6 @@
 #include "base/fdio.h"
 #include "edge/exec.h"
 
-#define STDIN_NAME_MAX (SANDBOX_ID_MAX + EXEC_ID_MAX + 8)
 #define STDIN_CHUNK (32 * 1024)
 
 struct upload {
@@ -25,18 +24,16 @@ struct upload {
 	struct buf held;   /* came, not yet taken by chronus's stream */
 };
 
-static void file_name(const struct exec *x, char ret[STDIN_NAME_MAX])
+static void file_name(const struct exec *x, char ret[SPOOL_NAME_MAX])
 {
-	snprintf(ret, STDIN_NAME_MAX, "%s/%s.in", x->sb->id, x->id);
+	spool_file_name(x->sb->id, x->id, "in", ret);
 }
 
 int stdin_save(struct exec *x, const void *p, size_t n)
 {
-	char name[STDIN_NAME_MAX];
+	char name[SPOOL_NAME_MAX];
 	file_name(x, name);
 	int dirfd = x->sb->node->spool_fd;
-	if (mkdirat(dirfd, x->sb->id, 0700) < 0 && errno != EEXIST)
-		return -errno;
 	x->in.file_fd = openat(dirfd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (x->in.file_fd < 0)
 		return -errno;
@@ -46,7 +43,7 @@ int stdin_save(struct exec *x, const void *p, size_t n)
 
 void stdin_remove(struct exec *x)
 {
-	char name[STDIN_NAME_MAX];
+	char name[SPOOL_NAME_MAX];
 	x->in.file_fd = base_close(x->in.file_fd);
 	if (!x->in.file_bytes)
 		return;
@@ -71,7 +68,7 @@ static int pump_file(struct exec *x)
 {
 	uint8_t chunk[STDIN_CHUNK];
 	if (x->in.file_fd < 0 && x->in.sent < x->in.file_bytes) { /* after a restart */
-		char name[STDIN_NAME_MAX];
+		char name[SPOOL_NAME_MAX];
 		file_name(x, name);
 		x->in.file_fd = openat(x->sb->node->spool_fd, name, O_RDONLY | O_CLOEXEC);
 		if (x->in.file_fd < 0)
