@@ -21,11 +21,17 @@
 #define CLI_LABELS_MAX 64
 #define CLI_ENV_MAX 1024
 
+/* What the words of a verb are, for completion. */
+enum completes { COMPLETES_NOTHING, COMPLETES_SANDBOX, COMPLETES_LAYER, COMPLETES_COPY, COMPLETES_FILE, COMPLETES_SHELL };
+
 struct verb {
 	const char *name;
 	int (*run)(int argc, char **argv); /* argv[0] is the verb's full name */
 	const char *what;                  /* one line */
 	const char *usage;                 /* the whole help text */
+	const struct option *options;      /* those that getopt takes */
+	enum completes completes;
+	const struct verb *const *below;   /* its verbs, NULL at the end */
 };
 
 /* Options that every verb takes. */

@@ -219,11 +219,12 @@ static int copy(struct copy *k, const struct cp_place *from, const struct cp_pla
 	return status;
 }
 
+static const struct option options[] = { COMMON_LONG, { "user", required_argument, NULL, 'u' }, { 0 } };
+
 static int cp_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, { "user", required_argument, NULL, 'u' }, { 0 } };
 	struct copy k = { .c.verb = &verb_cp };
-	for (int o; (o = getopt_long(argc, argv, "hu:", table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, "hu:", options, NULL)) >= 0;) {
 		int r;
 		if (o == 'u')
 			k.user = optarg;
@@ -246,5 +247,6 @@ const struct verb verb_cp = {
 	"Into a directory that exists, FROM keeps its name; FROM/. means its content.\n"
 	"  -u, --user U  as whom in the sandbox (default: the sandbox's user)\n"
 	"  --json        print the number of entries and bytes\n"
-	"Owners, set-id bits and devices are not copied; links are never followed when unpacking here.\n"
+	"Owners, set-id bits and devices are not copied; links are never followed when unpacking here.\n",
+	.options = options, .completes = COMPLETES_COPY
 };

@@ -40,18 +40,38 @@ int doctor_in_child(int (*fn)(void *), void *arg)
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -ECANCELED;
 }
 
-static void print_json(const struct doctor *d, bool works)
+bool doctor_works(const struct doctor *d)
 {
-	printf("{\"works\":%s,\"findings\":[", works ? "true" : "false");
+	for (size_t i = 0; i < d->n; i++)
+		if (d->items[i].level == LEVEL_FAIL)
+			return false;
+	return true;
+}
+
+void doctor_examine(struct doctor *d, const char *state_dir)
+{
+	const char *env = getenv("DSEC_STATE_DIR");
+	d->state_dir = state_dir ? state_dir : env && *env ? env : "/var/lib/dsec";
+	d->root = geteuid() == 0;
+	doctor_add(d, "root", d->root ? LEVEL_OK : LEVEL_FAIL, "run `dsec up` and this as root (sudo); a remote server needs no root",
+		   d->root ? "running as root" : "running as uid %d", (int)geteuid());
+	doctor_kernel(d);
+	doctor_mounts(d);
+	doctor_host(d);
+}
+
+void doctor_json_out(const struct doctor *d, FILE *f)
+{
+	fprintf(f, "{\"works\":%s,\"findings\":[", doctor_works(d) ? "true" : "false");
 	for (size_t i = 0; i < d->n; i++) {
-		const struct finding *f = &d->items[i];
-		printf("%s{\"name\":\"%s\",\"level\":\"%s\",\"found\":", i ? "," : "", f->name, level_names[f->level]);
-		json_string_out(stdout, f->found);
-		fputs(",\"follows\":", stdout);
-		json_string_out(stdout, f->follows);
-		putchar('}');
+		const struct finding *x = &d->items[i];
+		fprintf(f, "%s{\"name\":\"%s\",\"level\":\"%s\",\"found\":", i ? "," : "", x->name, level_names[x->level]);
+		json_string_out(f, x->found);
+		fputs(",\"follows\":", f);
+		json_string_out(f, x->follows);
+		putc('}', f);
 	}
-	puts("]}");
+	fputs("]}\n", f);
 }
 
 static void print_text(const struct doctor *d, bool works)
@@ -65,31 +85,23 @@ static void print_text(const struct doctor *d, bool works)
 	puts(works ? "Container sandboxes can work on this host." : "Container sandboxes cannot work on this host as it is.");
 }
 
+static const struct option options[] = { COMMON_LONG, { 0 } };
+
 static int doctor_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, { 0 } };
 	static struct doctor d; /* large for a stack */
 	struct common c = { .verb = &verb_doctor };
-	for (int o; (o = getopt_long(argc, argv, "h", table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) >= 0;) {
 		int r = common_option(&c, o);
 		if (r >= 0)
 			return r;
 	}
 	if (optind < argc)
 		return usage_error(c.verb, "\"%s\" is not understood", argv[optind]);
-	const char *env = getenv("DSEC_STATE_DIR");
-	d.state_dir = c.state_dir ? c.state_dir : env && *env ? env : "/var/lib/dsec";
-	d.root = geteuid() == 0;
-	doctor_add(&d, "root", d.root ? LEVEL_OK : LEVEL_FAIL, "run `dsec up` and this as root (sudo); a remote server needs no root",
-		   d.root ? "running as root" : "running as uid %d", (int)geteuid());
-	doctor_kernel(&d);
-	doctor_mounts(&d);
-	doctor_host(&d);
-	bool works = true;
-	for (size_t i = 0; i < d.n; i++)
-		works = works && d.items[i].level != LEVEL_FAIL;
+	doctor_examine(&d, c.state_dir);
+	bool works = doctor_works(&d);
 	if (c.json)
-		print_json(&d, works);
+		doctor_json_out(&d, stdout);
 	else
 		print_text(&d, works);
 	return works ? 0 : EXIT_FAILED;
@@ -98,4 +110,6 @@ static int doctor_run(int argc, char **argv)
 const struct verb verb_doctor = { "doctor", doctor_run, "what this host can and cannot do",
 				  "usage: dsec doctor [--state-dir DIR] [--json]\n\n"
 				  "Probes, line by line, what sandboxes need of this host: ok, warn (works, with what follows) or\n"
-				  "fail (containers cannot work), each with the remedy. Exit status 1 when one failed. Leaves nothing.\n" };
+				  "fail (containers cannot work), each with the remedy. Exit status 1 when one failed. Leaves nothing.\n",
+	.options = options
+};

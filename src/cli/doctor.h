@@ -8,6 +8,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #define DOCTOR_FINDINGS_MAX 64
 
@@ -31,6 +32,11 @@ void doctor_add(struct doctor *d, const char *name, enum level level, const char
 	__attribute__((format(printf, 5, 6)));
 /* Runs fn in a child; 0, or the negative errno that it returned. */
 int doctor_in_child(int (*fn)(void *), void *arg);
+
+/* All checks, into a struct that is zero; state_dir NULL: environment or default. */
+void doctor_examine(struct doctor *d, const char *state_dir);
+bool doctor_works(const struct doctor *d); /* none failed */
+void doctor_json_out(const struct doctor *d, FILE *f);
 
 void doctor_kernel(struct doctor *d);  /* namespaces, cgroups, system calls, LSMs */
 void doctor_mounts(struct doctor *d);  /* overlay, EROFS, btrfs, loop devices */

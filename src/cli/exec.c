@@ -44,12 +44,13 @@ static int run_in(const struct common *c, const char *sandbox_id, struct exec_ar
 	return status;
 }
 
+static const struct option options[] = { COMMON_LONG, EXEC_LONG, { 0 } };
+
 static int exec_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, EXEC_LONG, { 0 } };
 	struct common c = { .verb = &verb_exec };
 	struct exec_args a = { 0 };
-	for (int o; (o = getopt_long(argc, argv, EXEC_SHORT, table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, EXEC_SHORT, options, NULL)) >= 0;) {
 		int r = exec_args_take(&a, c.verb, o);
 		if (r == EXIT_USAGE || (r == 1 && (r = common_option(&c, o)) >= 0))
 			return r;
@@ -66,5 +67,6 @@ const struct verb verb_exec = {
 	"exec", exec_run, "run a command in a sandbox",
 	"usage: dsec exec ID [OPTIONS] -- CMD [ARG...]\n\n" EXEC_HELP
 	"  --json              print the result and the output (base64) as one object at the end\n"
-	"\nCtrl-C is passed on to the command; a second one leaves it.\n" EXEC_STATUS_HELP
+	"\nCtrl-C is passed on to the command; a second one leaves it.\n" EXEC_STATUS_HELP,
+	.options = options, .completes = COMPLETES_SANDBOX
 };

@@ -2,11 +2,12 @@
 #include "cli/json_out.h"
 #include "cli/verbs.h"
 
+static const struct option options[] = { COMMON_LONG, { 0 } };
+
 static int inspect_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, { 0 } };
 	struct common c = { .verb = &verb_inspect };
-	for (int o; (o = getopt_long(argc, argv, "h", table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) >= 0;) {
 		int r = common_option(&c, o);
 		if (r >= 0)
 			return r;
@@ -36,4 +37,6 @@ static int inspect_run(int argc, char **argv)
 
 const struct verb verb_inspect = { "inspect", inspect_run, "show a sandbox or a command whole",
 				   "usage: dsec inspect ID [EXEC] [--json]\n\n"
-				   "All that the server tells of a sandbox, or of one command in it. --json: on one line.\n" };
+				   "All that the server tells of a sandbox, or of one command in it. --json: on one line.\n",
+	.options = options, .completes = COMPLETES_SANDBOX
+};

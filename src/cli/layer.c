@@ -9,11 +9,12 @@ static const char *item_json(size_t i, void *user)
 	return ((struct dsec_layer_list *)user)->items[i].json;
 }
 
+static const struct option options[] = { COMMON_LONG, { 0 } };
+
 /* The options of verbs that have none of their own. */
 static int common_only(struct common *c, int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, { 0 } };
-	for (int o; (o = getopt_long(argc, argv, "h", table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) >= 0;) {
 		int r = common_option(c, o);
 		if (r >= 0)
 			return r;
@@ -108,17 +109,25 @@ static int rm_run(int argc, char **argv)
 }
 
 static const struct verb *const verbs[] = { &verb_layer_ls, &verb_layer_build, &verb_layer_import,
-					    &verb_layer_inspect, &verb_layer_rm };
+					    &verb_layer_inspect, &verb_layer_rm, NULL };
 
 static int layer_run(int argc, char **argv)
 {
-	return run_verb(verbs, ARRAY_SIZE(verbs), "layer", argc, argv);
+	return run_verb(verbs, ARRAY_SIZE(verbs) - 1, "layer", argc, argv);
 }
 
 const struct verb verb_layer = { "layer", layer_run, "the file trees that environments are made of",
-				 "usage: dsec layer ls|build|import|inspect|rm [OPTIONS]\n\n`dsec layer help` lists what each does.\n" };
-const struct verb verb_layer_ls = { "layer ls", ls_run, "list layers", "usage: dsec layer ls [--json]\n" };
+				 "usage: dsec layer ls|build|import|inspect|rm [OPTIONS]\n\n`dsec layer help` lists what each does.\n",
+	.below = verbs
+};
+const struct verb verb_layer_ls = { "layer ls", ls_run, "list layers", "usage: dsec layer ls [--json]\n",
+	.options = options
+};
 const struct verb verb_layer_inspect = { "layer inspect", inspect_run, "show a layer whole",
-					 "usage: dsec layer inspect NAME[@VERSION] [--json]\n\nWithout VERSION: the newest.\n" };
+					 "usage: dsec layer inspect NAME[@VERSION] [--json]\n\nWithout VERSION: the newest.\n",
+	.options = options, .completes = COMPLETES_LAYER
+};
 const struct verb verb_layer_rm = { "layer rm", rm_run, "remove layers",
-				    "usage: dsec layer rm NAME@VERSION... [--json]\n\nRefused while a live sandbox uses it.\n" };
+				    "usage: dsec layer rm NAME@VERSION... [--json]\n\nRefused while a live sandbox uses it.\n",
+	.options = options, .completes = COMPLETES_LAYER
+};

@@ -239,15 +239,16 @@ static int add_include(struct build *b, const char *list)
 	return 0;
 }
 
+static const struct option options[] = { COMMON_LONG, { "debian", required_argument, NULL, OPT_DEBIAN },
+					{ "include", required_argument, NULL, OPT_INCLUDE },
+					{ "mirror", required_argument, NULL, OPT_MIRROR },
+					{ "verbose", no_argument, NULL, OPT_VERBOSE }, { 0 } };
+
 static int build_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, { "debian", required_argument, NULL, OPT_DEBIAN },
-					       { "include", required_argument, NULL, OPT_INCLUDE },
-					       { "mirror", required_argument, NULL, OPT_MIRROR },
-					       { "verbose", no_argument, NULL, OPT_VERBOSE }, { 0 } };
 	struct build b = { .c.verb = &verb_layer_build, .log_fd = -1 };
 	int status = -1;
-	for (int o; status < 0 && (o = getopt_long(argc, argv, "h", table, NULL)) >= 0;) {
+	for (int o; status < 0 && (o = getopt_long(argc, argv, "h", options, NULL)) >= 0;) {
 		if (o == OPT_DEBIAN)
 			b.suite = optarg;
 		else if (o == OPT_INCLUDE)
@@ -282,5 +283,6 @@ const struct verb verb_layer_build = {
 	"  --mirror M       host: this host's own apt sources (the default where they name the suite); or a URL or\n"
 	"                   sources file for mmdebstrap; otherwise mmdebstrap's own default\n"
 	"  --verbose        show what mmdebstrap says\n"
-	"Without VERSION: the next number.\n"
+	"Without VERSION: the next number.\n",
+	.options = options
 };

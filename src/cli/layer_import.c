@@ -70,11 +70,12 @@ static int import(const struct common *c, const char *from, const char *word)
 	return status;
 }
 
+static const struct option options[] = { COMMON_LONG, { 0 } };
+
 static int import_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, { 0 } };
 	struct common c = { .verb = &verb_layer_import };
-	for (int o; (o = getopt_long(argc, argv, "h", table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) >= 0;) {
 		int r = common_option(&c, o);
 		if (r >= 0)
 			return r;
@@ -88,5 +89,6 @@ const struct verb verb_layer_import = {
 	"layer import", import_run, "make a layer of a directory or a tar file",
 	"usage: dsec layer import DIR|TAR|- NAME[@VERSION] [--json]\n\n"
 	"A directory is sent in canonical form (sorted, numeric owners, hard links kept, other file systems\n"
-	"left out); a tar file (plain, gzip, zstd) as it is; - is standard input. Without VERSION: the next number.\n"
+	"left out); a tar file (plain, gzip, zstd) as it is; - is standard input. Without VERSION: the next number.\n",
+	.options = options, .completes = COMPLETES_FILE
 };

@@ -51,12 +51,13 @@ static int newest(struct dsec_client *client, const char *sandbox_id, char ret[6
 	return r;
 }
 
+static const struct option options[] = { COMMON_LONG, { "follow", no_argument, NULL, 'f' }, { 0 } };
+
 static int logs_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, { "follow", no_argument, NULL, 'f' }, { 0 } };
 	struct common c = { .verb = &verb_logs };
 	bool follow = false;
-	for (int o; (o = getopt_long(argc, argv, "hf", table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, "hf", options, NULL)) >= 0;) {
 		int r;
 		if (o == 'f')
 			follow = true;
@@ -92,5 +93,6 @@ const struct verb verb_logs = {
 	"usage: dsec logs ID [EXEC] [-f] [--json]\n\n"
 	"What a command wrote, its standard error on ours. Without EXEC: the one started last.\n"
 	"  -f, --follow  go on until the command ends\n"
-	"  --json        one object a line: {\"stream\",\"offset\",\"b64\"}, gaps, the exec at the end\n"
+	"  --json        one object a line: {\"stream\",\"offset\",\"b64\"}, gaps, the exec at the end\n",
+	.options = options, .completes = COMPLETES_SANDBOX
 };

@@ -4,9 +4,10 @@
 #include "base/cleanup.h"
 #include "cli/verbs.h"
 
-static const struct verb *const verbs[] = {
+const struct verb *const all_verbs[] = {
 	&verb_up, &verb_down, &verb_doctor, &verb_run, &verb_create, &verb_exec, &verb_ps,
-	&verb_inspect, &verb_logs, &verb_cp, &verb_rm, &verb_layer, &verb_version,
+	&verb_inspect, &verb_logs, &verb_cp, &verb_rm, &verb_layer, &verb_debug, &verb_completion,
+	&verb_version, NULL,
 };
 
 static void help(const struct verb *const *table, size_t n, const char *whole)
@@ -14,7 +15,7 @@ static void help(const struct verb *const *table, size_t n, const char *whole)
 	printf("usage: dsec %s%sVERB [OPTIONS]\n\n", whole, *whole ? " " : "");
 	for (size_t i = 0; i < n; i++) {
 		const char *name = strrchr(table[i]->name, ' ');
-		printf("  %-9s %s\n", name ? name + 1 : table[i]->name, table[i]->what);
+		printf("  %-10s %s\n", name ? name + 1 : table[i]->name, table[i]->what);
 	}
 	printf("\n`dsec %s%sVERB --help` tells more; all take --json. The server is the one of --state-dir DIR (default:\n"
 	       "DSEC_STATE_DIR or /var/lib/dsec) on this machine, unless DSEC_URL and DSEC_API_KEY name another.\n",
@@ -54,7 +55,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (argc == 2 && !strcmp(argv[1], "--version"))
 		argv[1] = "version";
-	int status = run_verb(verbs, ARRAY_SIZE(verbs), "", argc, argv);
+	int status = run_verb(all_verbs, ARRAY_SIZE(all_verbs) - 1, "", argc, argv);
 	if (fflush(stdout) == EOF && !status)
 		status = EXIT_FAILED;
 	return status;

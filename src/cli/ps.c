@@ -23,15 +23,16 @@ static void print_row(const struct dsec_sandbox *s)
 	       format_age(age, s->created_at), text ? text : "");
 }
 
+static const struct option options[] = { COMMON_LONG, { "label", required_argument, NULL, 'l' },
+					{ "all", no_argument, NULL, 'a' }, { "quiet", no_argument, NULL, 'q' }, { 0 } };
+
 static int ps_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, { "label", required_argument, NULL, 'l' },
-					       { "all", no_argument, NULL, 'a' }, { "quiet", no_argument, NULL, 'q' }, { 0 } };
 	struct common c = { .verb = &verb_ps };
 	struct dsec_pair labels[CLI_LABELS_MAX];
 	size_t n_labels = 0;
 	bool all = false, quiet = false;
-	for (int o; (o = getopt_long(argc, argv, "haql:", table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, "haql:", options, NULL)) >= 0;) {
 		int r;
 		if (o == 'l') {
 			if (n_labels == CLI_LABELS_MAX || !parse_pair(optarg, false, &labels[n_labels]))
@@ -75,5 +76,6 @@ const struct verb verb_ps = {
 	"usage: dsec ps [--label K=V]... [-a] [-q] [--json]\n\n"
 	"  --label K=V  those that carry it; may repeat\n"
 	"  -a, --all    also those that have stopped\n"
-	"  -q, --quiet  ids only\n"
+	"  -q, --quiet  ids only\n",
+	.options = options
 };

@@ -31,15 +31,16 @@ static int remove_listed(const struct common *c, struct dsec_client *client, con
 	return status;
 }
 
+static const struct option options[] = { COMMON_LONG, { "label", required_argument, NULL, 'l' },
+					{ "all", no_argument, NULL, 'a' }, { 0 } };
+
 static int rm_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, { "label", required_argument, NULL, 'l' },
-					       { "all", no_argument, NULL, 'a' }, { 0 } };
 	struct common c = { .verb = &verb_rm };
 	struct dsec_pair labels[CLI_LABELS_MAX];
 	size_t n_labels = 0;
 	bool all = false;
-	for (int o; (o = getopt_long(argc, argv, "hl:", table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, "hl:", options, NULL)) >= 0;) {
 		int r;
 		if (o == 'l') {
 			if (n_labels == CLI_LABELS_MAX || !parse_pair(optarg, false, &labels[n_labels]))
@@ -68,4 +69,6 @@ const struct verb verb_rm = { "rm", rm_run, "stop and remove sandboxes",
 			      "usage: dsec rm ID... [--json]\n"
 			      "       dsec rm --label K=V [--label K=V]...\n"
 			      "       dsec rm --all\n\n"
-			      "Stops sandboxes with everything in them and waits until they are gone.\n" };
+			      "Stops sandboxes with everything in them and waits until they are gone.\n",
+	.options = options, .completes = COMPLETES_SANDBOX
+};

@@ -15,11 +15,12 @@ struct run_args {
 	bool keep;
 };
 
+static const struct option options[] = { COMMON_LONG, CREATE_LONG, EXEC_LONG,
+					{ "keep", no_argument, NULL, OPT_KEEP }, { 0 } };
+
 static int parse(struct run_args *a, int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, CREATE_LONG, EXEC_LONG,
-					       { "keep", no_argument, NULL, OPT_KEEP }, { 0 } };
-	for (int o; (o = getopt_long(argc, argv, EXEC_SHORT, table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, EXEC_SHORT, options, NULL)) >= 0;) {
 		if (o == OPT_KEEP) {
 			a->keep = true;
 			continue;
@@ -108,5 +109,6 @@ const struct verb verb_run = {
 	"Makes a sandbox, runs the command in it and removes the sandbox.\n\n" CREATE_HELP EXEC_HELP
 	"  --keep              leave the sandbox and say its id\n"
 	"  --json              print the result and the output (base64) as one object at the end\n"
-	"\nCtrl-C stops the command and removes the sandbox.\n" EXEC_STATUS_HELP
+	"\nCtrl-C stops the command and removes the sandbox.\n" EXEC_STATUS_HELP,
+	.options = options
 };

@@ -62,6 +62,18 @@ static int down_run(int argc, char **argv)
 	return become_dsecd(&verb_down, "down", argc, argv);
 }
 
+/* dsecd takes them (src/dsecd/options.c); here for completion. */
+static const struct option up_options[] = { { "detach", no_argument, NULL, 'd' },
+					    { "state-dir", required_argument, NULL, OPT_STATE_DIR },
+					    { "listen", required_argument, NULL, 'l' },
+					    { "max-sandboxes", required_argument, NULL, 'm' },
+					    { "pool", required_argument, NULL, 'p' },
+					    { "json", no_argument, NULL, OPT_JSON },
+					    { "help", no_argument, NULL, OPT_HELP }, { 0 } };
+static const struct option down_options[] = { { "state-dir", required_argument, NULL, OPT_STATE_DIR },
+					      { "json", no_argument, NULL, OPT_JSON },
+					      { "help", no_argument, NULL, OPT_HELP }, { 0 } };
+
 const struct verb verb_up = {
 	"up", up_run, "start the platform on this machine",
 	"usage: dsec up [--detach] [--state-dir DIR] [--listen HOST:PORT] [--max-sandboxes N] [--pool N]\n"
@@ -74,7 +86,8 @@ const struct verb verb_up = {
 	"  --max-sandboxes N   live sandboxes at most (default 1000, up to 16384)\n"
 	"  --pool N            sandbox slots kept ready (default 16)\n"
 	"  --json              when it is ready, say where it is as one object\n"
-	"The address is left in DIR/run/url, the API key in DIR/api-key, logs in DIR/log.\n"
+	"The address is left in DIR/run/url, the API key in DIR/api-key, logs in DIR/log.\n",
+	.options = up_options
 };
 
 const struct verb verb_down = {
@@ -82,5 +95,6 @@ const struct verb verb_down = {
 	"usage: dsec down [--state-dir DIR] [--json]\n"
 	"\n"
 	"Ends the platform on this machine, every sandbox with it, and leaves nothing running. Also works when\n"
-	"its supervisor is dead. Layers stay. Needs root.\n"
+	"its supervisor is dead. Layers stay. Needs root.\n",
+	.options = down_options
 };

@@ -4,14 +4,15 @@
 #include "cli/json_out.h"
 #include "cli/verbs.h"
 
+static const struct option options[] = { COMMON_LONG, { 0 } };
+
 static int version_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, { 0 } };
 	struct common c = { .verb = &verb_version };
 	struct dsec_client *client = NULL;
 	struct dsec_error e;
 	char *server = NULL;
-	for (int o; (o = getopt_long(argc, argv, "h", table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) >= 0;) {
 		int r = common_option(&c, o);
 		if (r >= 0)
 			return r;
@@ -37,4 +38,6 @@ static int version_run(int argc, char **argv)
 }
 
 const struct verb verb_version = { "version", version_run, "print the version",
-				   "usage: dsec version [--json]\n\nOf this program, and of the server if one answers.\n" };
+				   "usage: dsec version [--json]\n\nOf this program, and of the server if one answers.\n",
+	.options = options
+};
