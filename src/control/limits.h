@@ -63,6 +63,7 @@
 	X(PTY_SIZE_MAX, "pty_size", 65535)                                             \
 	X(WAIT_SECONDS_MAX, "wait_seconds", 60)                                        \
 	X(SIGNAL_MAX, "signal_max", 64)                                                \
+	X(EVENTS_UNSENT_BYTES, "events_unsent_bytes", 1024 * 1024)                      \
 	X(KEEPALIVE_SECONDS, "stream_keepalive_seconds", 10)                           \
 	/* layers */                                                                   \
 	X(LAYER_IMPORTS_MAX, "layer_imports_at_once", 4)                               \

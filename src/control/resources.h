@@ -13,6 +13,7 @@ void handle_sandbox_create(struct request *r);
 void handle_sandbox_create_batch(struct request *r);
 void handle_sandbox_delete_many(struct request *r);
 void handle_sandbox_status(struct request *r);
+void handle_sandbox_events(struct request *r);
 void handle_sandbox_list(struct request *r);
 void handle_sandbox_get(struct request *r);
 void handle_sandbox_delete(struct request *r);

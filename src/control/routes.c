@@ -20,7 +20,8 @@ const struct route api_routes[] = {
 	{ "DELETE", "/v1/sandboxes", ROUTE_BODY_NONE, false, QUERY("label", "wait"), handle_sandbox_delete_many },
 	{ "POST", "/v1/sandboxes/batch", ROUTE_BODY_JSON, false, NULL, handle_sandbox_create_batch },
 	{ "POST", "/v1/sandboxes/status", ROUTE_BODY_JSON, false, NULL, handle_sandbox_status },
-	{ "GET", SB, ROUTE_BODY_NONE, false, NULL, handle_sandbox_get },
+	{ "GET", "/v1/sandboxes/events", ROUTE_BODY_NONE, false, QUERY("label"), handle_sandbox_events },
+	{ "GET", SB, ROUTE_BODY_NONE, false, QUERY("wait_seconds", "until"), handle_sandbox_get },
 	{ "DELETE", SB, ROUTE_BODY_NONE, false, QUERY("wait"), handle_sandbox_delete },
 	{ "POST", SB "/ttl", ROUTE_BODY_JSON, false, NULL, handle_sandbox_ttl },
 

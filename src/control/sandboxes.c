@@ -1,4 +1,5 @@
 /* sandboxes.c: get, delete and ttl of one sandbox. create.c and list.c have the rest. */
+#include <string.h>
 #include "control/calls.h"
 #include "control/json_in.h"
 #include "control/resources.h"
@@ -7,11 +8,30 @@ void handle_sandbox_get(struct request *r)
 {
 	Dsec__Edge__EdgeRequest rq;
 	Dsec__Edge__SandboxRef ref = DSEC__EDGE__SANDBOX_REF__INIT;
+	Dsec__Edge__Watch watch = DSEC__EDGE__WATCH__INIT;
+	struct edge_call_policy policy = policy_read;
+	uint64_t seconds = 0;
+	const char *until = request_query(r, "until");
+	if (!request_query_uint(r, "wait_seconds", LIMIT_WAIT_SECONDS_MAX, &seconds))
+		return;
+	if (until && strcmp(until, "running") && strcmp(until, "stopped")) {
+		request_failf(r, DSEC_E_BAD_FIELD, "the parameter until must be running or stopped");
+		return;
+	}
 	edge_request_init(&rq, r);
-	rq.what_case = DSEC__EDGE__EDGE_REQUEST__WHAT_GET;
-	rq.get = &ref;
-	ref.id = (char *)request_var(r, 0);
-	unary_call(r, ref.id, &rq, &policy_read, 200, unary_sandbox);
+	if (seconds) {
+		rq.what_case = DSEC__EDGE__EDGE_REQUEST__WHAT_WATCH;
+		rq.watch = &watch;
+		watch.id = (char *)request_var(r, 0);
+		watch.until = (char *)(until ? until : "stopped");
+		watch.timeout_ms = seconds * 1000;
+		policy.deadline_ms += watch.timeout_ms;
+	} else {
+		rq.what_case = DSEC__EDGE__EDGE_REQUEST__WHAT_GET;
+		rq.get = &ref;
+		ref.id = (char *)request_var(r, 0);
+	}
+	unary_call(r, request_var(r, 0), &rq, &policy, 200, unary_sandbox);
 }
 
 void handle_sandbox_delete(struct request *r)

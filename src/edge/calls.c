@@ -36,6 +36,7 @@ void calls_dispatch(struct call *c)
 		[DSEC__EDGE__EDGE_REQUEST__WHAT_LIST] = call_list,
 		[DSEC__EDGE__EDGE_REQUEST__WHAT_DELETE] = call_delete,
 		[DSEC__EDGE__EDGE_REQUEST__WHAT_SET_TTL] = call_set_ttl,
+		[DSEC__EDGE__EDGE_REQUEST__WHAT_WATCH] = call_watch,
 		[DSEC__EDGE__EDGE_REQUEST__WHAT_EXEC_START] = call_exec_start,
 		[DSEC__EDGE__EDGE_REQUEST__WHAT_EXEC_GET] = call_exec_get,
 		[DSEC__EDGE__EDGE_REQUEST__WHAT_EXEC_LIST] = call_exec_list,

@@ -14,6 +14,12 @@ void call_list(struct call *c);
 void call_delete(struct call *c);
 void call_set_ttl(struct call *c);
 void call_info(struct call *c);
+/* The project's sandboxes that carry the labels, in parts; nothing is ended. */
+int list_send(struct call *c, Dsec__Edge__KeyValue **labels, size_t n_labels, bool include_stopped);
+bool sandbox_carries(const struct sandbox *sb, Dsec__Edge__KeyValue **labels, size_t n_labels);
+
+/* watch.c */
+void call_watch(struct call *c);
 
 /* calls_exec.c */
 void call_exec_start(struct call *c);

@@ -2,12 +2,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "edge/admission.h"
 #include "edge/calls.h"
 #include "edge/message.h"
 #include "edge/record.h"
 #include "edge/sandbox.h"
+#include "edge/watch.h"
 
 #define LIST_PART_BYTES (48 * 1024)
 #define CREATE_HASH_LEN 32 /* SHA-256 */
@@ -95,6 +97,7 @@ static void create_new(struct call *c, Dsec__Edge__Create *spec_take)
 	}
 	n->creates_total++;
 	list_append(&sb->create_calls, &c->waiting);
+	watch_tell(sb);
 	sandbox_enqueue(sb);
 }
 
@@ -139,13 +142,10 @@ static bool has_label(const struct sandbox *sb, const Dsec__Edge__KeyValue *want
 	return false;
 }
 
-static bool listed(const struct call *c, const struct sandbox *sb)
+bool sandbox_carries(const struct sandbox *sb, Dsec__Edge__KeyValue **labels, size_t n_labels)
 {
-	const Dsec__Edge__List *m = c->request->list;
-	if (strcmp(sb->project, c->request->project) || (sb->state == SB_STOPPED && !m->include_stopped))
-		return false;
-	for (size_t i = 0; i < m->n_labels; i++)
-		if (!has_label(sb, m->labels[i]))
+	for (size_t i = 0; i < n_labels; i++)
+		if (!has_label(sb, labels[i]))
 			return false;
 	return true;
 }
@@ -184,25 +184,31 @@ static void part_add(struct call *c, struct part *p, struct sandbox *sb)
 	p->bytes += size;
 }
 
-void call_list(struct call *c)
+int list_send(struct call *c, Dsec__Edge__KeyValue **labels, size_t n_labels, bool include_stopped)
 {
-	struct part *p = calloc(1, sizeof(*p));
+	_cleanup_free_ struct part *p = calloc(1, sizeof(*p));
 	struct sandbox *sb;
-	if (!p) {
-		call_fail(c, DSEC_E_CAPACITY, "out of memory");
-		return;
-	}
+	if (!p)
+		return -ENOMEM;
 	for (size_t it = 0; (sb = hashmap_next(&c->node->sandboxes, &it));) {
-		if (!listed(c, sb))
+		if (strcmp(sb->project, c->request->project) || (sb->state == SB_STOPPED && !include_stopped) ||
+		    !sandbox_carries(sb, labels, n_labels))
 			continue;
 		if (c->node->n_live <= LIST_FRESH_MAX)
 			sandbox_read_stats(sb);
 		part_add(c, p, sb);
 	}
 	part_send(c, p); /* also when it is empty: the answer has at least one part */
-	int err = p->err;
-	free(p);
-	if (err) /* part of a list must not look like all of it */
+	return p->err;
+}
+
+void call_list(struct call *c)
+{
+	const Dsec__Edge__List *m = c->request->list;
+	int r = list_send(c, m->labels, m->n_labels, m->include_stopped);
+	if (r == -ENOMEM)
+		call_fail(c, DSEC_E_CAPACITY, "out of memory");
+	else if (r) /* part of a list must not look like all of it */
 		call_fail(c, DSEC_E_OVERLOADED, "the list is too long for one answer: filter by label");
 	else
 		call_end(c);

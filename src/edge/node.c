@@ -36,6 +36,7 @@ int node_init(struct node *n, uv_loop_t *loop, struct dsec_error *e)
 	list_init(&n->pending);
 	list_init(&n->stopped);
 	list_init(&n->starting);
+	list_init(&n->watchers);
 	list_init(&n->channels);
 	n->started_at_ms = now_real_ms();
 	n->state_fd = open_dir(AT_FDCWD, n->state_dir);

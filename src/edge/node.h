@@ -54,6 +54,7 @@ struct node {
 	struct hashmap sandboxes; /* id -> struct sandbox, owned */
 	struct link pending;      /* sandboxes that wait for their turn, oldest first */
 	struct link stopped;      /* stopped ones, oldest first */
+	struct link watchers;     /* calls that want state changes (watch.c) */
 	struct link starting;     /* execs that have not been heard of yet, oldest first */
 	uint32_t n_live, n_pending, n_preparing, n_stopping, n_stopped;
 	uint64_t creates_total, creates_failed, execs_total, adopted_total;

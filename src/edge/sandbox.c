@@ -20,6 +20,7 @@
 #include "edge/message.h"
 #include "edge/record.h"
 #include "edge/remove.h"
+#include "edge/watch.h"
 
 #define EXIT_DRAIN_MS 300
 
@@ -116,6 +117,7 @@ static void overdue(struct sandbox *sb)
 		sandbox_move(sb, SB_STOPPED);
 		sb->stopped_at_ms = now_real_ms();
 		record_stopped(sb);
+		watch_tell(sb);
 		fail_deletes(sb);
 		break;
 	case SB_STOPPED:
@@ -319,6 +321,7 @@ static void start(struct sandbox *sb)
 {
 	struct sandbox_spec spec;
 	sandbox_move(sb, SB_PREPARING);
+	watch_tell(sb);
 	sandbox_backend_spec(sb, &spec);
 	sb->start_runs = true;
 	sb->holds++;
@@ -369,6 +372,7 @@ void sandbox_channel_ready(struct sandbox *sb, const Dsec__Chronus__HelloReply *
 		sandbox_touch(sb);
 		sandbox_arm(sb);
 		answer_creates(sb, DSEC_OK);
+		watch_tell(sb);
 		node_kick(sb->node);
 	}
 	if (sb->state == SB_RUNNING) {
@@ -399,6 +403,7 @@ static void stopped(struct sandbox *sb)
 		sb->stopped_at_ms = now_real_ms();
 		sandbox_move(sb, SB_STOPPED);
 		record_stopped(sb);
+		watch_tell(sb);
 	}
 	answer_deletes(sb);
 	node_kick(n);
@@ -449,6 +454,7 @@ void sandbox_stop(struct sandbox *sb, enum stop_reason reason, enum dsec_code co
 		sb->intent = record_stopping(sb) < 0 ? INTENT_NONE : INTENT_WRITTEN;
 	}
 	answer_creates(sb, code);
+	watch_tell(sb);
 	answer_all(sb, &sb->get_calls);
 	if (was_pending)
 		stopped(sb);

@@ -191,5 +191,100 @@ class Many(BatchTest):
         self.assertEqual({s["reason"] for s in listed if s["id"] not in live}, {"requested"})
 
 
+class Changes(BatchTest):
+    def setUp(self):
+        self.mark = uuid.uuid4().hex[:12]
+        self.addCleanup(self.client.call, "DELETE", f"{SANDBOXES}?label=mark%3D{self.mark}&wait=true")
+
+    def wait(self, sandbox, query):
+        started = time.monotonic()
+        state = self.client.call("GET", f"{SANDBOXES}/{sandbox}?{query}")["state"]
+        return state, time.monotonic() - started
+
+    def test_long_poll(self):
+        sb = self.sandbox()
+        for query, least, most in (("wait_seconds=1", 0.9, 3), ("wait_seconds=0&until=stopped", 0, 0.8),
+                                   ("wait_seconds=30&until=running", 0, 0.8)):
+            state, took = self.wait(sb, query)
+            self.assertEqual(state, "running")
+            self.assertTrue(least <= took <= most, (query, took))
+        timer = threading.Timer(0.5, self.client.delete, [sb])
+        timer.start()
+        state, took = self.wait(sb, "wait_seconds=30&until=stopped")
+        timer.join()
+        self.assertEqual(state, "stopped")
+        self.assertTrue(0.4 <= took < 5, took)
+        state, took = self.wait(sb, "wait_seconds=30&until=running")  # it never will again
+        self.assertEqual((state, took < 0.8), ("stopped", True))
+        for query in ("wait_seconds=61", "wait_seconds=1&until=paused", "wait_seconds=x"):
+            self.assertApiError("bad_field", self.wait, sb, query)
+        self.assertApiError("sandbox_not_found", self.wait, sb[:-26] + "a" * 26, "wait_seconds=5")
+
+    def watch(self, **options):
+        conn, response = self.client.open("GET", f"{SANDBOXES}/events?label=mark%3D{self.mark}", **options)
+        self.addCleanup(conn.close)
+        self.addCleanup(response.close)
+        self.assertEqual((response.status, response.headers["Content-Type"]), (200, "application/x-ndjson"))
+        return response
+
+    def read(self, response):
+        event = json.loads(response.readline())
+        return event["event"], event.get("sandbox")
+
+    def test_events(self):
+        old = self.sandbox(labels={"mark": self.mark})
+        self.sandbox(labels={"mark": "other"})
+        events = self.watch()
+        event, sandbox = self.read(events)
+        self.assertEqual((event, sandbox["id"], sandbox["state"]), ("sandbox", old, "running"))
+        self.assertEqual(self.read(events), ("listed", None))
+        new = self.sandbox(labels={"mark": self.mark})
+        self.client.delete(old)
+        seen = {old: [], new: []}
+        while "stopped" not in seen[old]:
+            event, sandbox = self.read(events)
+            self.assertEqual(event, "state")
+            seen[sandbox["id"]].append(sandbox["state"])
+        self.assertEqual(seen[new], ["pending", "preparing", "running"])
+        self.assertEqual(seen[old], ["stopping", "stopped"])
+        self.assertEqual((sandbox["reason"], sandbox["stopped_at"] is not None), ("requested", True))
+        self.assertEqual(self.read(events), ("keepalive", None))  # nothing else came in 10 s
+
+    def test_ends_with_an_error_when_the_edge_goes(self):
+        self.sandbox(labels={"mark": self.mark})
+        events = self.watch()
+        self.assertEqual([self.read(events)[0] for _ in range(2)], ["sandbox", "listed"])
+        self.kill("edge")
+        last = json.loads(events.readline())
+        self.assertEqual((last["event"], last["error"]["code"]), ("error", "edge_unavailable"))
+        self.assertEqual(events.read(), b"")
+        again = self.watch()
+        self.assertEqual([self.read(again)[0] for _ in range(2)], ["sandbox", "listed"])
+
+    def test_overflow_is_reported_and_lists_anew(self):
+        events = self.watch()
+        self.assertEqual(self.read(events), ("listed", None))
+        fields = {"environment": "busybox@1", "memory_mb": 32, "disk_mb": 32, "labels": {"mark": self.mark},
+                  "env": {"BIG": "x" * 30000}, "count": 40}
+        for _ in range(2):  # 80 sandboxes, five changes of 31 KB each: more than sockets hold
+            _, _, data = self.client.raw("POST", SANDBOXES + "/batch", fields)
+            self.assertEqual(data.count(b'"sandbox"'), 40)
+            self.client.call("DELETE", f"{SANDBOXES}?label=mark%3D{self.mark}&wait=true")
+        last = self.sandbox(labels={"mark": self.mark})
+        kinds, known = [], {}
+        while known.get(last) != "running" or kinds[-1] == "sandbox":  # all that came before it has come
+            event, sandbox = self.read(events)
+            kinds.append(event)
+            if event == "overflow":
+                known = {}
+            elif sandbox:
+                known[sandbox["id"]] = sandbox["state"]
+        self.assertIn("overflow", kinds)
+        self.assertIn("listed", kinds[kinds.index("overflow"):])
+        self.assertEqual({i for i, state in known.items() if state != "stopped"}, {last})
+        self.client.delete(last)
+        self.assertEqual(self.read(events)[0], "state")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -46,7 +46,7 @@ class Requests(ApiTest):
         _, headers, _ = self.client.raw("PUT", "/v1/sandboxes", b"x")
         self.assertEqual(headers["Allow"], "POST, GET, HEAD, DELETE")
         status, headers, body = self.client.raw("OPTIONS", "/v1/sandboxes")
-        self.assertEqual((status, headers["Allow"], body), (204, "POST, GET, HEAD", b""))
+        self.assertEqual((status, headers["Allow"], body), (204, "POST, GET, HEAD, DELETE", b""))
         status, headers, body = self.client.raw("HEAD", "/v1/limits")
         self.assertEqual((status, body), (200, b""))
         self.assertGreater(int(headers["Content-Length"]), 100)

@@ -36,9 +36,10 @@ from .errors import (
     from_body,
 )
 from .sandbox import Sandbox
-from .types import CREATE_LABEL, DSecContainerRunArgs, LayerInfo, SandboxesDeleted, SandboxInfo, SandboxStatuses
+from .types import CREATE_LABEL, DSecContainerRunArgs, LayerInfo, SandboxesDeleted, SandboxEvent, SandboxInfo, SandboxStatuses
 from .version import __version__
 
+EVENTS_IDLE_SECONDS = 30.0  # the server says something every 10 s
 IMPORT_IDLE_SECONDS = 300.0  # the server converts a layer after its last byte
 _RETRIED = (CapacityExhausted, Overloaded, ConnectionFailed)  # nothing was made
 _RETRIED_WITH_KEY = (ConnectionLost, EdgeUnavailable)
@@ -151,6 +152,26 @@ class DSecClient:
                     yield int(line["index"]), Sandbox(self._api, info.id, info)
             if seen != count:
                 raise BadResponse("the batch of %d ended after %d" % (count, seen))
+
+    async def watch(self, labels: Optional[Mapping[str, str]] = None) -> AsyncIterator[SandboxEvent]:
+        """Those that carry all of `labels`, then their state changes as they happen,
+        without end. Raises what ended it: watch again for a fresh list."""
+        response = await self._api.open(
+            "GET",
+            "/v1/sandboxes/events",
+            query=[("label", "%s=%s" % kv) for kv in (labels or {}).items()],
+            timeout=EVENTS_IDLE_SECONDS,
+            safe=True,
+        )
+        response.idle_timeout = EVENTS_IDLE_SECONDS
+        async with response:
+            async for line in _lines(response):
+                event, sandbox = str(line.get("event")), line.get("sandbox")
+                if event == "error":
+                    raise from_body(line["error"])
+                if event != "keepalive":
+                    yield SandboxEvent(event, SandboxInfo.from_json(sandbox) if sandbox else None)
+        raise BadResponse("the events ended without an error")
 
     async def statuses(self, sandbox_ids: Sequence[str]) -> SandboxStatuses:
         """Many sandboxes by one call (at most limits()["limits"]["status_ids"])."""

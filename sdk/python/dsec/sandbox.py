@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 import secrets
+import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union
 
 from ._api import Api, sandbox_path
@@ -19,6 +21,7 @@ from .types import ExecInfo, ExecResult, SandboxInfo
 
 STDIN_INLINE_BYTES = 1 << 20  # the API's bound of stdin_b64
 STOP_SECONDS = 120.0
+WAIT_SECONDS = 60  # the API's bound of wait_seconds
 
 Argv = Sequence[Union[str, bytes]]
 P = TypeVar("P", bound=Process)
@@ -178,6 +181,20 @@ class Sandbox:
     async def info(self) -> SandboxInfo:
         self.last_info = SandboxInfo.from_json(await self._api.call("GET", sandbox_path(self.id)))
         return self.last_info
+
+    async def wait_until(self, state: str = "stopped", timeout: float = 60.0) -> SandboxInfo:
+        """Returns when its state is `state` ("running" or "stopped"), cannot become that
+        any more, or `timeout` is over: look at the answer's state."""
+        until = time.monotonic() + timeout
+        while True:
+            left = max(0, min(WAIT_SECONDS, math.ceil(until - time.monotonic())))
+            answer = await self._api.call(
+                "GET", sandbox_path(self.id), query=(("wait_seconds", left), ("until", state)), timeout=left + 30.0
+            )
+            self.last_info = SandboxInfo.from_json(answer)
+            over = self.last_info.state in (state, "stopped", *(("stopping",) if state == "running" else ()))
+            if over or time.monotonic() >= until:
+                return self.last_info
 
     async def set_ttl(
         self, ttl_seconds: Optional[float] = None, *, idle_ttl_seconds: Optional[float] = None

@@ -45,6 +45,7 @@ from .types import (
     LayerInfo,
     OutputEvent,
     SandboxesDeleted,
+    SandboxEvent,
     SandboxInfo,
     SandboxStatuses,
 )
@@ -413,6 +414,9 @@ class SyncSandbox:
     def info(self) -> SandboxInfo:
         return self._loop.run(self._inner.info())
 
+    def wait_until(self, state: str = "stopped", timeout: float = 60.0) -> SandboxInfo:
+        return self._loop.run(self._inner.wait_until(state, timeout))
+
     def set_ttl(
         self, ttl_seconds: Optional[float] = None, *, idle_ttl_seconds: Optional[float] = None
     ) -> SandboxInfo:
@@ -491,6 +495,9 @@ class DSecSyncClient:
     ) -> Iterator[Tuple[int, Union[SyncSandbox, DSecError]]]:
         for index, made in self._loop.iterate(self._inner.run_containers(args, count, timeout)):
             yield index, SyncSandbox(self._loop, made) if isinstance(made, Sandbox) else made
+
+    def watch(self, labels: Optional[Mapping[str, str]] = None) -> Iterator[SandboxEvent]:
+        return self._loop.iterate(self._inner.watch(labels))
 
     def statuses(self, sandbox_ids: Sequence[str]) -> SandboxStatuses:
         return self._loop.run(self._inner.statuses(sandbox_ids))

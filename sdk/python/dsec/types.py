@@ -148,6 +148,15 @@ class SandboxInfo:
 
 
 @dataclass(frozen=True)
+class SandboxEvent:
+    """``event`` is "sandbox" (it was there), "listed" (those were all), "state" (a
+    change) or "overflow" (changes were lost: all comes anew, as at the start)."""
+
+    event: str
+    sandbox: Optional[SandboxInfo] = None
+
+
+@dataclass(frozen=True)
 class SandboxStatuses:
     sandboxes: Tuple[SandboxInfo, ...]  # in the order asked
     unknown: Tuple[str, ...]  # ids that are not there

@@ -6,7 +6,7 @@ import unittest
 from scripted import ScriptedTest, dsec, sandbox_json
 
 
-class Many(ScriptedTest):
+class ManyTest(ScriptedTest):
     async def serve_many(self, lines, end=True):
         async def script(request, wire):
             if request.path == "/v1/sandboxes/batch":
@@ -18,6 +18,14 @@ class Many(ScriptedTest):
                 await (wire.end_chunks() if end else asyncio.sleep(0))
                 if not end:
                     wire.cut()
+            elif request.path == "/v1/sandboxes/events":
+                self.target = request.target
+                await wire.start_frames()
+                await wire.chunk(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+                await wire.end_chunks()
+            elif request.method == "GET":
+                self.waits.append(request.query)
+                await wire.json(sandbox_json(state="stopped" if len(self.waits) == 2 else "running"))
             elif request.method == "DELETE":
                 error = {"code": "edge_unavailable", "message": "m", "fault": "platform", "retry": True}
                 await wire.json({"ids": [request.target], "failed": [{"id": "sb-e0-b", "error": error}]})
@@ -26,6 +34,8 @@ class Many(ScriptedTest):
 
         return await self.serve(script)
 
+
+class Many(ManyTest):
     LINES = [{"index": 1, "sandbox": sandbox_json("sb-e0-one")},
              {"index": 0, "error": {"code": "capacity_exhausted", "message": "m", "fault": "platform", "retry": True}}]
 
@@ -53,6 +63,27 @@ class Many(ScriptedTest):
         gone = await client.delete_labelled({"a": "1"}, wait=False)
         self.assertEqual(gone.ids, ("/v1/sandboxes?label=a%3D1&wait=false",))
         self.assertIsInstance(gone.failed["sb-e0-b"], dsec.EdgeUnavailable)
+
+
+class Changes(ManyTest):
+    async def test_events(self):
+        error = {"code": "edge_unavailable", "message": "m", "fault": "platform", "retry": True}
+        client = await self.serve_many([
+            {"event": "sandbox", "sandbox": sandbox_json("sb-e0-a")}, {"event": "listed"}, {"event": "keepalive"},
+            {"event": "state", "sandbox": sandbox_json("sb-e0-a", "stopped")}, {"event": "error", "error": error}])
+        seen = []
+        with self.assertRaises(dsec.EdgeUnavailable):
+            async for event in client.watch({"a": "1"}):
+                seen.append((event.event, event.sandbox and event.sandbox.state))
+        self.assertEqual(seen, [("sandbox", "running"), ("listed", None), ("state", "stopped")])
+        self.assertEqual(self.target, "/v1/sandboxes/events?label=a%3D1")
+
+    async def test_wait_until(self):
+        self.waits = []
+        client = await self.serve_many([])
+        box = dsec.Sandbox(client._api, "sb-e0-a")
+        self.assertEqual((await box.wait_until("stopped", timeout=100)).state, "stopped")
+        self.assertEqual(self.waits, [{"wait_seconds": "60", "until": "stopped"}] * 2)
 
 
 if __name__ == "__main__":
