@@ -2,14 +2,18 @@
 #include "cli/create_args.h"
 #include "cli/verbs.h"
 
+enum { OPT_IDEMPOTENCY_KEY = OPT_CREATE_END };
+
+static const struct option options[] = { COMMON_LONG, CREATE_LONG, { "user", required_argument, NULL, 'u' },
+					{ "cwd", required_argument, NULL, 'w' },
+					{ "idempotency-key", required_argument, NULL, OPT_IDEMPOTENCY_KEY }, { 0 } };
+
 static int create_run(int argc, char **argv)
 {
-	static const struct option table[] = { COMMON_LONG, CREATE_LONG, { "user", required_argument, NULL, 'u' },
-					       { "cwd", required_argument, NULL, 'w' }, { 0 } };
 	struct common c = { .verb = &verb_create };
 	struct create_args a = { 0 };
 	struct pairs env = { 0 };
-	for (int o; (o = getopt_long(argc, argv, "he:u:w:", table, NULL)) >= 0;) {
+	for (int o; (o = getopt_long(argc, argv, "he:u:w:", options, NULL)) >= 0;) {
 		int r = create_args_take(&a, c.verb, o);
 		if (r == 1 && o == 'e') {
 			if (env.n == CLI_ENV_MAX || !parse_pair(optarg, true, &env.items[env.n]))
@@ -19,6 +23,8 @@ static int create_run(int argc, char **argv)
 			a.o.user = optarg;
 		else if (r == 1 && o == 'w')
 			a.o.cwd = optarg;
+		else if (r == 1 && o == OPT_IDEMPOTENCY_KEY)
+			a.o.idempotency_key = optarg;
 		else if (r == 1 && (r = common_option(&c, o)) >= 0)
 			return r;
 		else if (r == EXIT_USAGE)
@@ -51,5 +57,7 @@ const struct verb verb_create = {
 	"  -u, --user U        who commands run as by default: NAME, NAME:GROUP, UID or UID:GID\n"
 	"  -w, --cwd DIR       where they run by default\n"
 	"  -e K=V              variable of every command; K alone passes this shell's value\n"
-	"  --json              print the sandbox as the server tells it\n"
+	"  --idempotency-key K the same key again: the same sandbox, none made twice\n"
+	"  --json              print the sandbox as the server tells it\n",
+	.options = options
 };

@@ -1,12 +1,14 @@
 """Creates that may be repeated (idempotency keys), and calls about many sandboxes, on a real platform."""
 import json
+import os
+import subprocess
 import threading
 import time
 import unittest
 import uuid
 
 from client import ApiError
-from harness import PlatformTest, wait_until
+from harness import PlatformTest, find_program, wait_until
 
 SANDBOXES = "/v1/sandboxes"
 
@@ -91,6 +93,14 @@ class IdempotencyKeys(BatchTest):
         self.client.put_layer(f"{name}@2", busybox_tar())
         status, again = self.create(self.key, environment=name)
         self.assertEqual((status, again["id"], again["environment"]), (200, made["id"], f"{name}@1"))
+
+    def test_command_line(self):
+        env = {"PATH": os.environ["PATH"], "DSEC_URL": f"http://{self.client.host}:{self.client.port}",
+               "DSEC_API_KEY": self.client.key}
+        command = [find_program("dsec"), "create", "--env", "busybox@1", "--idempotency-key", self.key]
+        ids = {subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout for _ in range(2)}
+        self.assertEqual(len(ids), 1)
+        self._remove(ids.pop().strip())
 
     def test_client_that_left_finds_its_sandbox(self):
         """Without a key it would be deleted; with one it waits for the client to come back."""
