@@ -165,6 +165,7 @@ int main(void)
 {
 	static struct chronus c = { .collect_at = CHRONUS_NONE };
 	prctl(PR_SET_DUMPABLE, 0);
+	prctl(PR_SET_NAME, "chronus"); /* not that of the file we came from */
 	umask(022);
 	c.conn.s.fd = c.sigchld.fd = -1;
 	if (read_boot(&c.boot) < 0)

@@ -35,6 +35,9 @@
 #include "kernel/namespaces.h"
 #include "kernel/seccomp.h"
 
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x0010U
+#endif
 #define EVENTS_MAX 32
 
 static int clients[SPAWNER_CLIENTS_MAX];
@@ -211,15 +214,47 @@ static void pin(struct spawner *s, uint32_t index)
 	(void)sched_setaffinity(0, sizeof(one), &one);
 }
 
+/* A sealed copy in memory. A starting command is still chronus: through
+ * /proc/self/exe a sandbox can run it and get hold of its file, which must be
+ * neither the host's nor tell where that lies. */
+static int open_chronus(const char *path)
+{
+	uint8_t chunk[65536];
+	char self[40];
+	ssize_t n;
+	_cleanup_close_ int file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file < 0)
+		return -errno;
+	_cleanup_close_ int copy = memfd_create("chronus", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
+	if (copy < 0 && errno == EINVAL) /* before 6.3 all are executable */
+		copy = memfd_create("chronus", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (copy < 0)
+		return -errno;
+	while ((n = read_all(file, chunk, sizeof(chunk))) > 0) {
+		int r = write_all(copy, chunk, (size_t)n);
+		if (r < 0)
+			return r;
+	}
+	if (n < 0)
+		return (int)n;
+	if (fchmod(copy, 0555) < 0 ||
+	    fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+		return -errno;
+	/* What is open for writing cannot be executed. */
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", copy);
+	int fd = open(self, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 static int setup(struct spawner *s, const char *run_dir, uint32_t index, const char *chronus, const char **step)
 {
 	char path[4096];
 	umask(0); /* the templates' modes are meant as written */
 	pin(s, index);
 	*step = "open chronus";
-	s->chronus_fd = open(chronus, O_RDONLY | O_CLOEXEC);
+	s->chronus_fd = open_chronus(chronus);
 	if (s->chronus_fd < 0)
-		return -errno;
+		return s->chronus_fd;
 	*step = "map memory";
 	s->stack = mmap(NULL, SPAWNER_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
 	s->result = mmap(NULL, sizeof(*s->result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
