@@ -39,8 +39,10 @@ static enum dsec_code code_of(int err)
 	case EPERM:
 	case EROFS:
 	case EBUSY:
+	case EAGAIN: /* somebody holds a lease */
 	case ETXTBSY: return DSEC_E_EXEC_PERMISSION;
 	case EXDEV:
+	case ENXIO: /* a socket */
 	case ELOOP: return DSEC_E_PATH_UNSAFE;
 	case ENOSPC:
 	case EDQUOT: return DSEC_E_DISK_FULL;

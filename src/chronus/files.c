@@ -82,7 +82,9 @@ static void finish(struct file_op *f)
 	uint32_t stream = f->owner.stream;
 	if (!f->final_sent) {
 		struct dsec_error e;
-		dsec_error_set(&e, 0, DSEC_E_INTERNAL, "the file worker was killed; the operation may be half done");
+		/* By root inside, or for want of memory in the sandbox. */
+		dsec_error_set(&e, 0, DSEC_E_EXEC_BLOCKED,
+			       "something in the sandbox killed the file worker; the operation may be half done");
 		file_detach(f);
 		refuse(f->c, stream, &e);
 		return;

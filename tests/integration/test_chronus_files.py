@@ -321,7 +321,7 @@ class Hostile(FilesTest):
         self.ok("for p in /proc/[0-9]*; do test \"$(cat $p/comm 2>/dev/null)\" = chronus && kill -9 ${p#/proc/}; done; true")
         with self.assertRaises(FileError) as c:
             f.wait()
-        self.assertEqual(c.exception.code, "internal")
+        self.assertEqual(c.exception.code, "exec_blocked")
 
     def test_slow_reader_of_a_download(self):
         self.ok("head -c 5000000 /dev/zero > big")

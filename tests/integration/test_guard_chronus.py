@@ -1,9 +1,10 @@
 """Root inside a sandbox against chronus, its PID 1: it can neither kill, stop,
 trace, read nor impersonate it, finds no socket of ours, and cannot hang it."""
+import time
 import unittest
 
 from debian import DebianTest
-from harness import ApiError
+from harness import ApiError, wait_until
 
 # Each line is tried as root inside; none may succeed against PID 1.
 ATTACKS = {
@@ -130,6 +131,31 @@ sys.exit(len(bad))
         self.assertEqual(r["exit_code"], 0)
         status, _, body = self.client.raw("GET", f"/v1/sandboxes/{self.sb}/files?path=/root/f")
         self.assertEqual((status, body), (200, b"changed\n"))
+
+
+    def test_what_root_inside_does_to_file_calls_is_no_fault_of_ours(self):
+        r = self.client.run(self.sb, "python3 -c \"import socket; socket.socket(1).bind('/root/socket')\"; ln -s /proc/self/exe /bin/self")
+        self.assertEqual(r["exit_code"], 0, r["stderr"])
+        self.assertApiError("path_unsafe", self.client.read_file, self.sb, "/root/socket")
+        self.client.start(self.sb, ["python3", "-c", "import fcntl,os,signal,time\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+                                    "fd = os.open('/etc/issue', os.O_RDWR); fcntl.fcntl(fd, 1024, 1); open('/root/held', 'w'); time.sleep(60)"])
+        wait_until("the lease is held", 20, lambda: self.client.run(self.sb, ["test", "-e", "/root/held"])["exit_code"] == 0)
+        self.assertApiError("permission_denied", self.client.read_file, self.sb, "/etc/issue")
+        self.client.start(self.sb, ["python3", "-c", "import os\nopen('/root/go', 'w')\nwhile True:\n"
+                                    "    try: os.kill(-1, 9)\n    except OSError: pass"])
+        time.sleep(2)
+        for _ in range(5):
+            try:
+                self.client.stat(self.sb, "/root")
+            except ApiError as e:
+                self.assertEqual((e.code, e.fault), ("exec_blocked", "program"))
+
+    def test_the_program_of_pid_1_is_a_sealed_copy(self):
+        """A command that is /proc/self/exe is chronus (CVE-2019-5736): its file is not the host's."""
+        self.client.run(self.sb, "ln -s /proc/self/exe /bin/self; ln -s /proc/self/maps /root/maps")
+        self.assertEqual(self.client.run(self.sb, ["/bin/self"], timeout_seconds=10)["exit_code"], 70)
+        self.assertNotIn(b"/chronus\n", self.client.read_file(self.sb, "/root/maps"))
+        self.assert_alive()
 
 
 class Boundary(DebianTest):
