@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/buf.h"
@@ -172,6 +173,28 @@ static void take_words(struct build *b, int status)
 	snprintf(b->why + n, sizeof(b->why) - (size_t)n, " (--verbose shows all its words):\n%s", *words ? words : last);
 }
 
+/* mmdebstrap's last whole line: for minutes there are no bytes, only words. */
+static void last_line(char *ret, size_t size, void *user)
+{
+	const struct build *b = user;
+	char text[512];
+	struct stat st;
+	if (b->log_fd < 0 || fstat(b->log_fd, &st) < 0)
+		return;
+	ssize_t k = pread(b->log_fd, text, sizeof(text) - 1, MAX(0, st.st_size - (off_t)sizeof(text) + 1));
+	text[MAX(k, 0)] = 0;
+	char *stop = strrchr(text, '\n');
+	if (!stop)
+		return;
+	*stop = 0;
+	const char *line = strrchr(text, '\n');
+	line = line ? line + 1 : text;
+	snprintf(ret, size, "%.*s", (int)size - 1, !strncmp(line, "I: ", 3) ? line + 3 : line);
+	for (char *c = ret; *c; c++)
+		if (*c < ' ' || *c > '~')
+			*c = ' ';
+}
+
 static int work(int fd, void *user)
 {
 	struct build *b = user;
@@ -219,7 +242,7 @@ static int build(struct build *b, const char *name)
 	FILE *log = b->verbose ? NULL : tmpfile();
 	b->log_fd = log ? fileno(log) : -1;
 	snprintf(source, sizeof(source), "debian:%s", b->suite);
-	struct pump pump = { .work = work, .user = b };
+	struct pump pump = { .work = work, .user = b, .say = last_line };
 	status = layer_full_name(&b->c, client, name, full);
 	if (!status)
 		status = layer_put(&b->c, client, full, source, &pump, b->why);

@@ -40,6 +40,8 @@ int layer_put(const struct common *c, struct dsec_client *client, const char *fu
 	struct dsec_error e;
 	char size[32];
 	progress_start(&progress, full_name, c->json);
+	progress.say = pump->say;
+	progress.user = pump->user;
 	pump->progress = &progress;
 	int r = pump_start(pump, true);
 	if (r < 0) {

@@ -2,12 +2,16 @@
  * and nobody asked for JSON. One line, rewritten a few times a second. One thread. */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct progress {
 	const char *what; /* borrowed */
 	uint64_t bytes, shown_ms, start_ms;
 	bool on;
+	/* What goes on besides, in a few printable words or "". NULL: nothing. Set after the start. */
+	void (*say)(char *ret, size_t size, void *user);
+	void *user;
 };
 
 void progress_start(struct progress *p, const char *what, bool json);

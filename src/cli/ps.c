@@ -10,6 +10,13 @@ static const char *item_json(size_t i, void *user)
 	return ((struct dsec_sandbox_list *)user)->items[i].json;
 }
 
+/* The oldest first; the server lists by id, which tells nothing. */
+static int by_age(const void *a, const void *b)
+{
+	double x = ((const struct dsec_sandbox *)a)->created_at, y = ((const struct dsec_sandbox *)b)->created_at;
+	return (x > y) - (x < y);
+}
+
 static void print_row(const struct dsec_sandbox *s)
 {
 	char age[32], used[32], state[64];
@@ -53,6 +60,8 @@ static int ps_run(int argc, char **argv)
 	if (!client)
 		return EXIT_FAILED;
 	int status = dsec_sandbox_list(client, labels, n_labels, all, &l, &e) < 0 ? cli_fail(&c, &e, EXIT_FAILED) : 0;
+	if (!status)
+		qsort(l->items, l->n, sizeof(*l->items), by_age);
 	if (!status && c.json)
 		json_list_out(stdout, "sandboxes", item_json, l->n, l);
 	else if (!status) {

@@ -2,11 +2,13 @@
 #include "cli/pump.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 #include "base/cleanup.h"
 #include "base/fdio.h"
 
 #define PIPE_BYTES (1 << 20)
+#define QUIET_MS 500 /* without a byte, and the time is shown anew */
 
 static void *work_main(void *user)
 {
@@ -46,7 +48,10 @@ static void join(struct pump *p)
 ssize_t pump_read(void *buf, size_t n, void *user)
 {
 	struct pump *p = user;
+	struct pollfd quiet = { .fd = p->fd, .events = POLLIN };
 	ssize_t k;
+	while (p->progress && poll(&quiet, 1, QUIET_MS) == 0)
+		progress_add(p->progress, 0);
 	do
 		k = read(p->fd, buf, n);
 	while (k < 0 && errno == EINTR);

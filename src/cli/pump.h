@@ -18,6 +18,7 @@ struct pump {
 	int (*work)(int fd, void *user); /* 0 or negative errno; fd is its end */
 	void *user;
 	struct progress *progress; /* may be NULL */
+	void (*say)(char *ret, size_t size, void *user); /* for progress; may be NULL */
 	/* private */
 	int fd, worker_fd, result;
 	bool writes, joined;

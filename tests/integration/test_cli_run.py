@@ -3,6 +3,7 @@ import base64
 import json
 import os
 import pty
+import pty
 import select
 import signal
 import subprocess
@@ -87,9 +88,16 @@ class Run(CliTest):
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"\nE: Unable to locate package nosuch\nE: setup failed", done.stderr)
         self.assertNotIn(b"removing", done.stderr)
-        tool.write_text("#!/bin/sh\necho 'it broke' >&2; exit 1\n")
-        done = self.dsec("layer", "build", "--debian", "bookworm", "x", PATH=f"{bin}:{os.environ['PATH']}")
-        self.assertIn(b"it broke", done.stderr)
+        tool.write_text("#!/bin/sh\necho 'I: unpacking' >&2; sleep 2; echo 'it broke' >&2; exit 1\n")
+        ours, theirs = pty.openpty()  # a terminal looks: it sees that something goes on while no byte comes
+        with subprocess.Popen([find_program("dsec"), "layer", "build", "--debian", "bookworm", "x"], stderr=theirs,
+                              env={**self.environ(), "PATH": f"{bin}:{os.environ['PATH']}"}) as build:
+            build.wait(30)
+        os.close(theirs)
+        seen = os.read(ours, 65536)
+        os.close(ours)
+        self.assertRegex(seen, rb"x@1: 0 B, 1 s, unpacking")
+        self.assertIn(b"it broke", seen)
 
     def test_limits_and_labels_arrive(self):
         sb = self.good("create", "--env", "busybox@1", "--cpu", "0.5", "--memory", "128m", "--disk", "1g", "--pids", "50",
@@ -102,6 +110,9 @@ class Run(CliTest):
         self.assertEqual(self.good("exec", sb, "--", "id", "-un"), "user\n")
         self.assertEqual(self.good("ps", "-q", "--label", "a=b"), sb + "\n")
         self.assertEqual(self.good("ps", "-q", "--label", "a=c"), "")
+        more = [self.good("create", "--env", "busybox").strip() for _ in range(4)]
+        self.assertEqual(self.good("ps", "-q").split(), [sb, *more])  # by age
+        self.good("rm", *more)
         shown = self.good("inspect", sb)
         self.assertEqual(json.loads(shown)["id"], sb)
         self.assertRegex(shown, r'"created_at": \d+(\.\d{1,3})?,')  # as the server said it, not its last binary digit
