@@ -13,6 +13,12 @@
  * Half-close counts as gone: a client that has shut its sending side while its
  * answer is pending is taken for dead, since nothing tells it from one.
  *
+ * A client that vanishes without a word (a host that lost its power, a cut
+ * network) is found within a minute: where nothing is under way by TCP's own
+ * probes (probe_idle), where sent bytes wait for their acknowledgement, which
+ * stops those probes, by the sweep (has_vanished). TCP_USER_TIMEOUT would do both
+ * in one, but also cuts a client that lives and does not read for that long.
+ *
  * Invariants
  *  S1 MHD_suspend_connection is called only at the end of on_request or
  *     read_answer, never when an answer or data is at hand; so a resume can never
@@ -28,6 +34,8 @@
  */
 #include "control/server.h"
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -40,6 +48,12 @@
 #define BLOCK_BYTES (16 * 1024) /* one read of a streamed answer */
 #define CONNECTIONS_SPARE 64    /* above the limit: these get a typed refusal */
 #define SWEEP_MS 500
+#define VANISHED_SWEEPS 10       /* every so many sweeps the requests' peers are looked at */
+#define VANISHED_MS 35000        /* no acknowledgement for so long */
+#define VANISHED_RETRANSMITS 5   /* and so many times sent again */
+#define PROBE_IDLE_SECONDS 15
+#define PROBE_INTERVAL_SECONDS 10
+#define PROBES 3
 
 struct server {
 	struct control *ctl;
@@ -52,6 +66,7 @@ struct server {
 	int hup_fd; /* epoll set for hang-ups */
 	int handles; /* not yet closed by libuv */
 	struct client_list waiting, lingering;
+	unsigned n_sweeps;
 	size_t n_clients, n_requests;
 	struct request *requests;
 	bool quiesced;
@@ -128,11 +143,34 @@ static void cut_late(struct client_list *l, uint64_t now)
 	}
 }
 
+/* Connections inherit these from the listening socket. */
+static void probe_idle(int listen_fd)
+{
+	static const int on = 1, idle = PROBE_IDLE_SECONDS, interval = PROBE_INTERVAL_SECONDS, probes = PROBES;
+	setsockopt(listen_fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(listen_fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(listen_fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	setsockopt(listen_fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
+static bool has_vanished(int fd)
+{
+	struct tcp_info ti = { 0 };
+	socklen_t n = sizeof(ti);
+	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &n) == 0 && ti.tcpi_unacked > 0 &&
+	       ti.tcpi_retransmits >= VANISHED_RETRANSMITS && ti.tcpi_last_ack_recv > VANISHED_MS;
+}
+
 static void on_sweep(uv_timer_t *t)
 {
 	struct server *s = t->data;
 	cut_late(&s->waiting, now_mono_ms());
 	cut_late(&s->lingering, now_mono_ms());
+	if (++s->n_sweeps % VANISHED_SWEEPS)
+		return;
+	for (struct request *r = s->requests; r; r = r->next)
+		if (has_vanished(r->client->fd))
+			shutdown(r->client->fd, SHUT_RDWR); /* on_hup ends the request */
 }
 
 static void on_hup(uv_poll_t *h, int status, int events)
@@ -398,6 +436,7 @@ int server_new(struct control *ctl, const struct server_config *config, struct s
 	s->routes = config->routes;
 	s->n_routes = config->n_routes;
 	s->old_listen_fd = -1;
+	probe_idle(config->listen_fd);
 	s->hup_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->daemon = s->hup_fd < 0 ? NULL : start_daemon(s, config->listen_fd);
 	int r = s->daemon ? start_handles(s) : -EIO;
