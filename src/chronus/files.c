@@ -97,7 +97,8 @@ static void give_up(struct file_op *f)
 {
 	uint32_t stream = f->owner.stream;
 	struct dsec_error e;
-	dsec_error_set(&e, 0, DSEC_E_DEADLINE, "the file worker made no progress for %d s; something in the sandbox stops it",
+	dsec_error_set(&e, 0, DSEC_E_EXEC_BLOCKED,
+		       "the file worker made no progress for %d s; something in the sandbox stops it",
 		       CHRONUS_FILE_IDLE_MS / 1000);
 	file_detach(f);
 	f->kill_at = 0;
