@@ -31,6 +31,9 @@
  *     to the socket itself, shuts the sending side and the rest is discarded,
  *     bounded in bytes and time: closing at once would reset the connection and
  *     destroy the answer on its way.
+ *  S5 A request that is marked gone is freed before anything else is called: an
+ *     answer that came in between would be lost, and what it tells of (a new
+ *     sandbox) would be nobody's.
  */
 #include "control/server.h"
 #include <errno.h>
@@ -177,17 +180,20 @@ static void on_hup(uv_poll_t *h, int status, int events)
 {
 	struct server *s = h->data;
 	struct epoll_event ev[64];
+	bool ended = false;
 	int n;
 	while ((n = epoll_wait(s->hup_fd, ev, ARRAY_SIZE(ev), 0)) > 0) {
 		for (int i = 0; i < n; i++) {
 			struct client *c = ev[i].data.ptr;
 			c->hup = true;
 			if (c->request && c->request->suspended) {
-				c->request->gone = true;
+				c->request->gone = ended = true;
 				request_resume(c->request);
 			}
 		}
 	}
+	if (ended)
+		run(s); /* S5 */
 }
 
 /* ---- MHD's callbacks ---- */
