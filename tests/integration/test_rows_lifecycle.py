@@ -245,7 +245,7 @@ class Access(PlatformTest):
         self.assertNotIn(self.client.key.encode(), done["stdout"])
 
     def test_row_104_lists_by_labels(self):
-        """Given at create, all must match; deleting by them is still open (ROWS.md)."""
+        """Given at create, all must match; a deletion by labels takes those and no other."""
         one = self.sandbox(labels={"run": "r1", "kind": "a=b,c"})
         two = self.sandbox(labels={"run": "r1", "kind": "x"})
         three = self.sandbox(labels={"run": "r2"})
@@ -258,8 +258,13 @@ class Access(PlatformTest):
         self.assertEqual(found("?label=run%3Dnone"), set())
         self.assertEqual(found("") & {one, two, three}, {one, two, three})
         self.assertEqual(self.client.get(one)["labels"], {"run": "r1", "kind": "a=b,c"})
-        self.client.delete(one)
+        gone = self.client.call("DELETE", "/v1/sandboxes?label=run%3Dr1&label=kind%3Da%3Db%2Cc&wait=true")
+        self.assertEqual((gone["ids"], gone["failed"]), ([one], []))
         self.assertEqual(found("?label=run%3Dr1"), {two})
+        for query in ("", "?wait=true", "?label=norun"):  # nothing named: never all of them
+            with self.assertRaises(ApiError):
+                self.client.call("DELETE", "/v1/sandboxes" + query)
+        self.assertLessEqual({two, three}, found(""))
 
 
 if __name__ == "__main__":
