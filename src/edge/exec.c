@@ -380,7 +380,8 @@ static void on_exited(struct exec *x, const Dsec__Chronus__ExecExited *m)
 		.signal = m->signaled ? (uint8_t)m->signal : 0,
 		.timed_out = m->timed_out,
 		.user_killed = m->user_killed,
-		.oom_killed = sb->stats.oom_kills > x->oom_base,
+		/* The counter is the sandbox's: a command that ended well was not the one. */
+		.oom_killed = sb->stats.oom_kills > x->oom_base && (m->signaled || m->exit_code),
 		.background_alive = m->background_alive,
 		.drain_cut = m->drain_cut,
 		.cpu_usec = m->cpu_usec,

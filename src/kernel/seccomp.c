@@ -34,7 +34,7 @@ int seccomp_load_broad(void)
 	uint8_t n = 0, total = ARRAY_SIZE(denied);
 	p[n++] = STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
 	p[n++] = JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
-	p[n++] = STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	p[n++] = STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS);
 	p[n++] = STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
 	p[n++] = JUMP(BPF_JMP | BPF_JSET | BPF_K, X32_BIT, (uint8_t)(total + 1), 0);
 	for (uint8_t i = 0; i < total; i++) /* to the refusal, which is last */

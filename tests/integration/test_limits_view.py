@@ -56,6 +56,14 @@ class Limits(DebianTest):
         self.assertEqual(self.client.run(sb, ["echo", "alive"])["stdout"], b"alive\n")
         self.assertGreaterEqual(self.client.get(sb)["usage"]["oom_kills"], 1)
 
+    def test_a_command_that_ended_well_is_not_marked_by_its_neighbour(self):
+        sb = self.sandbox(memory_mb=64)
+        innocent = self.client.start(sb, ["sleep", "3"])
+        guilty = self.client.run(sb, ["python3", "-c", "x=bytearray(b'x')*(500<<20)"])
+        self.assertEqual((guilty["oom_killed"], guilty["killed_by"]), (True, "oom"))
+        done = self.client.wait(sb, innocent["id"])
+        self.assertEqual((done["exit_code"], done["oom_killed"], done["killed_by"]), (0, False, ""))
+
     def test_memory_below_the_limit_is_not_killed(self):
         sb = self.sandbox(memory_mb=128)
         r = self.client.run(sb, ["python3", "-c", "x=bytearray(b'x')*(60<<20)"])

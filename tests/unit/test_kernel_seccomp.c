@@ -61,6 +61,21 @@ static int call_x32(void)
 	return syscall(0x40000000 | SYS_getpid) < 0 ? errno : 0;
 }
 
+/* getpid by the i386 table; the result is a negative errno. */
+static int call_i386(void)
+{
+	long r = 20;
+	__asm__ volatile("int $0x80" : "+a"(r) : : "memory", "r8", "r9", "r10", "r11");
+	return r < 0 ? (int)-r : 0;
+}
+
+static void test_i386_is_not_there(void **state)
+{
+	int with = in_child(call_i386, true);
+	assert_true(WIFEXITED(with));
+	assert_int_equal(WEXITSTATUS(with), ENOSYS);
+}
+
 static void test_refuses(void **state)
 {
 	int (*const calls[])(void) = { call_bpf, call_uring, call_last_of_the_list, call_of_a_child, call_x32 };
@@ -82,6 +97,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_refuses),
 		cmocka_unit_test(test_lets_through),
+		cmocka_unit_test(test_i386_is_not_there),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
