@@ -80,6 +80,7 @@ static void mounter_loop(int sock)
 			fprintf(stderr, "floor: mounter: %s\n", reply.error.message);
 		send_fds(sock, &reply, sizeof(reply), &fd, fd >= 0);
 		base_close(fd);
+		mounter_settle(m);
 		n = FDIO_FDS_MAX;
 	}
 	mounter_close(m);

@@ -33,6 +33,7 @@ struct mounter {
 	char *base, *scratch; /* S/mnt, S/mnt/scratch */
 	struct volume *volume;
 	struct layer_table *layers;
+	struct overlay_clones clones; /* of the last PREPARE */
 };
 
 static int make_places(struct mounter *m, const struct mounter_options *o, struct dsec_error *e)
@@ -134,7 +135,7 @@ static int prepare(struct mounter *m, const struct mounter_request *q, int usern
 		.root_gid = q->root_gid,
 		.scratch = m->scratch,
 	};
-	r = overlay_make(&spec, ret_fd, e);
+	r = overlay_make(&spec, ret_fd, &m->clones, e);
 	if (r < 0)
 		volume_delete(m->volume, q->id);
 	return r;
@@ -222,9 +223,15 @@ static int check(const struct mounter_request *q, struct dsec_error *e)
 	return 0;
 }
 
+void mounter_settle(struct mounter *m)
+{
+	overlay_clones_close(&m->clones);
+}
+
 void mounter_handle(struct mounter *m, const struct mounter_request *q, int fd, struct mounter_reply *reply,
 		    int *ret_fd)
 {
+	mounter_settle(m);
 	struct dsec_error *e = &reply->error;
 	*reply = (struct mounter_reply){ .version = MOUNTER_IPC_VERSION, .token = q->token };
 	*ret_fd = -1;

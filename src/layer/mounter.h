@@ -27,3 +27,5 @@ void mounter_tick(struct mounter *m);
  * reply's descriptor or -1, the caller's. `reply` is always complete. */
 void mounter_handle(struct mounter *m, const struct mounter_request *q, int fd, struct mounter_reply *reply,
 		    int *ret_fd);
+/* What is left of a request is done, once its answer was sent. */
+void mounter_settle(struct mounter *m);

@@ -90,6 +90,7 @@ static int client_turn(struct server *s, struct client *c)
 		mounter_handle(s->mounter, &q, owned, &c->reply, &c->reply_fd);
 		c->pending = true;
 		r = client_flush(c);
+		mounter_settle(s->mounter);
 	}
 	return r;
 }

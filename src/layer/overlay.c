@@ -26,7 +26,6 @@
 #include <unistd.h>
 #include "base/cleanup.h"
 
-#define OVERLAY_LAYERS_MAX 64 /* the kernel's own bound is 500 */
 
 static bool by_path; /* this kernel wants attached mounts */
 
@@ -169,16 +168,20 @@ static int make_by_path(const struct overlay_spec *s, const int *lowers, int sha
 	return r;
 }
 
-int overlay_make(const struct overlay_spec *s, int *ret_mount_fd, struct dsec_error *e)
+void overlay_clones_close(struct overlay_clones *c)
 {
-	int lowers[OVERLAY_LAYERS_MAX];
-	uint32_t n = 0;
-	_cleanup_close_ int share = -1;
+	while (c->n > 0)
+		close(c->fd[--c->n]);
+}
+
+int overlay_make(const struct overlay_spec *s, int *ret_mount_fd, struct overlay_clones *ret_clones, struct dsec_error *e)
+{
+	struct overlay_clones c = { .n = 0 };
 	if (!s->n_layers || s->n_layers > OVERLAY_LAYERS_MAX)
 		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_FIELD, "1 to %d layers make a root", OVERLAY_LAYERS_MAX);
-	int r = clone_idmapped(s->share, s->userns, &share);
-	for (; !r && n < s->n_layers; n++) {
-		r = clone_idmapped(s->layers[n], s->userns, &lowers[n]);
+	int r = 0;
+	for (; !r && c.n <= s->n_layers; c.n++) { /* the share comes last */
+		r = clone_idmapped(c.n < s->n_layers ? s->layers[c.n] : s->share, s->userns, &c.fd[c.n]);
 		if (r < 0)
 			break;
 	}
@@ -186,16 +189,19 @@ int overlay_make(const struct overlay_spec *s, int *ret_mount_fd, struct dsec_er
 		dsec_error_set(e, r, r == -EPERM ? DSEC_E_INTERNAL : DSEC_E_HOST_LACKS,
 			       "a mount cannot be id-mapped to the sandbox's user namespace: %s", strerror(-r));
 	} else {
-		r = by_path ? -EOPNOTSUPP : make_by_fd(s, lowers, share, ret_mount_fd);
+		int share = c.fd[s->n_layers];
+		r = by_path ? -EOPNOTSUPP : make_by_fd(s, c.fd, share, ret_mount_fd);
 		if (r == -EOPNOTSUPP || r == -EINVAL || r == -EBADF) {
-			r = make_by_path(s, lowers, share, ret_mount_fd);
+			r = make_by_path(s, c.fd, share, ret_mount_fd);
 			by_path |= !r;
 		}
 		if (r < 0)
 			dsec_error_set(e, r, DSEC_E_INTERNAL, "overlay: %s", r == -EROFS ?
 				       "became read-only, the mapped root cannot write the share" : strerror(-r));
 	}
-	while (n-- > 0)
-		close(lowers[n]);
+	if (r < 0)
+		overlay_clones_close(&c);
+	else
+		*ret_clones = c;
 	return r;
 }
