@@ -188,6 +188,7 @@ static void drop_input(struct exec *x)
 void exec_io_stdin_forget(struct exec *x)
 {
 	x->in_ring.end = x->in_ring.start;
+	x->stdin_eof_asked = false; /* it was asked behind what is forgotten, and comes again */
 }
 
 void exec_io_stdin_close(struct exec *x)

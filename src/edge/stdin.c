@@ -4,6 +4,12 @@
  * a killed edge can go on, and uploads, one call at a time. Positions are
  * absolute; x->in.sent is the next byte that chronus expects. An upload that
  * begins below it is a resumed one: the known bytes are swallowed.
+ *
+ * An upload with EOF is answered when chronus has closed the pipe behind it: what
+ * lies in streams and rings before that dies with this process, and the caller,
+ * who says nothing more, could not know. (Without EOF the next upload finds out:
+ * stdin_offset lies below what was taken.) Repeated after the end, because the
+ * answer was lost, an upload is answered again (late_ops).
  * Back-pressure: an upload's credit is given back when chronus's stream took
  * the bytes; what it did not take waits here, at most one window.
  */
@@ -60,8 +66,7 @@ static void send_eof(struct exec *x)
 	if (!x->in.eof_due || x->in.eof_sent || peer_send(&x->peer, &cmd.base) < 0)
 		return; /* WRITABLE or the next attach tries again */
 	x->in.eof_sent = true;
-	x->in.open = false;
-	stdin_remove(x);
+	x->in.open = false; /* the file stays until chronus has closed: it may ask for all of it again */
 }
 
 static int pump_file(struct exec *x)
@@ -91,17 +96,22 @@ static int pump_file(struct exec *x)
 
 /* --- uploads --- */
 
-static void finish_upload(struct call *c)
+static void reply_done(struct call *c, uint64_t offset, bool closed)
 {
-	struct upload *u = c->data;
 	Dsec__Edge__StdinDone m = DSEC__EDGE__STDIN_DONE__INIT;
 	Dsec__Edge__EdgeReply reply = DSEC__EDGE__EDGE_REPLY__INIT;
-	m.offset = u->x->in.sent;
-	m.closed = u->x->in.closed || u->x->in.eof_due;
+	m.offset = offset;
+	m.closed = closed;
 	reply.what_case = DSEC__EDGE__EDGE_REPLY__WHAT_STDIN_DONE;
 	reply.stdin_done = &m;
 	call_reply(c, &reply);
 	call_end(c);
+}
+
+static void finish_upload(struct call *c)
+{
+	const struct exec *x = ((struct upload *)c->data)->x;
+	reply_done(c, x->in.sent, x->in.closed);
 }
 
 static void pump_upload(struct exec *x)
@@ -121,7 +131,8 @@ static void pump_upload(struct exec *x)
 		return;
 	if (u->eof)
 		x->in.eof_due = true;
-	finish_upload(c);
+	else
+		finish_upload(c);
 }
 
 void stdin_pump(struct exec *x)
@@ -140,6 +151,8 @@ void stdin_attached(struct exec *x, uint64_t offset, bool closed)
 	x->in.sent = offset;
 	x->in.closed = closed;
 	x->in.eof_sent = false; /* asked again of a chronus that has it: harmless */
+	/* Bytes before EOF may be lost: the file, or the caller who was told nothing, says both again. */
+	x->in.eof_due = false;
 	x->in.open = x->spec->stdin_open && !closed;
 	stdin_pump(x);
 }
@@ -147,10 +160,8 @@ void stdin_attached(struct exec *x, uint64_t offset, bool closed)
 void stdin_state(struct exec *x, uint64_t offset, bool closed)
 {
 	x->in.given = offset;
-	if (!closed)
-		return;
-	x->in.closed = true;
-	stdin_ended(x);
+	if (closed)
+		stdin_ended(x);
 }
 
 void stdin_ended(struct exec *x)
@@ -200,12 +211,56 @@ static const struct call_ops upload_ops = {
 	.data = upload_data, .half_closed = upload_half_closed, .release = upload_release
 };
 
+/* --- uploads after the end: nothing is sent, it is only seen whether all is known --- */
+
+struct late {
+	uint64_t at, known;
+};
+
+static void late_data(struct call *c, uint8_t channel, const void *p, size_t n)
+{
+	struct late *l = c->data;
+	l->at += n;
+	if (l->at > l->known)
+		call_fail(c, DSEC_E_CONFLICT, "standard input of this command is closed");
+	else
+		call_consume(c, n);
+}
+
+static void late_half_closed(struct call *c)
+{
+	reply_done(c, ((struct late *)c->data)->known, true);
+}
+
+static void late_release(struct call *c)
+{
+	free(c->data);
+}
+
+static const struct call_ops late_ops = {
+	.data = late_data, .half_closed = late_half_closed, .release = late_release
+};
+
+static void late_call(struct call *c, const struct exec *x, uint64_t offset)
+{
+	struct late *l = x->spec->stdin_open && offset <= x->in.sent ? calloc(1, sizeof(*l)) : NULL;
+	if (!l) {
+		call_fail(c, DSEC_E_CONFLICT, "standard input of this command is closed");
+		return;
+	}
+	*l = (struct late){ offset, x->in.sent };
+	c->data = l;
+	c->ops = &late_ops;
+	if (c->upload_ended)
+		late_half_closed(c);
+}
+
 void stdin_call(struct call *c, struct exec *x, const Dsec__Edge__ExecStdin *req)
 {
 	if (x->state == EXEC_STARTING)
 		call_fail(c, DSEC_E_WRONG_STATE, "the command has not started yet");
 	else if (!x->in.open || exec_ended(x))
-		call_fail(c, DSEC_E_CONFLICT, "standard input of this command is closed");
+		late_call(c, x, req->offset);
 	else if (x->in.uploader)
 		call_fail(c, DSEC_E_WRONG_STATE, "another upload to this command's standard input is running");
 	else if (req->offset > x->in.sent)

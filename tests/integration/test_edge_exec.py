@@ -129,7 +129,7 @@ class Running(EdgeTest):
         s = self.edge.output(self.sb, eid)
         self.edge.last(s, R_EXEC)
         self.assertEqual(s.data[1], b"hello world!")
-        self.refused("conflict", self.edge.stdin, self.sb, eid, b"late")
+        self.refused("conflict", self.edge.stdin, self.sb, eid, b"late", offset=12)
         closed = self.edge.exec(self.sb, "sleep 5")["id"]
         self.refused("conflict", self.edge.stdin, self.sb, closed, b"x")
 
