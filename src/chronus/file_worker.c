@@ -307,10 +307,17 @@ static int op_read(struct worker *k, struct dsec_error *e)
 		return file_error(e, EISDIR, "read", k->path);
 	if (!S_ISREG(st.st_mode)) /* a FIFO or device may never end */
 		return dsec_error_set(e, -EINVAL, DSEC_E_PATH_UNSAFE, "%.200s is not a regular file", k->path);
+	/* The kernel refuses (EINVAL, EOVERFLOW) to stand or read where no file can reach:
+	 * that is behind the end as any other offset there is. After the stat, errors cut
+	 * the answer, so what can fail comes before. */
+	bool behind = k->w->offset > (uint64_t)INT64_MAX - FILE_CHUNK;
+	if (k->w->offset && !behind && lseek(fd, (off_t)k->w->offset, SEEK_SET) < 0) {
+		if (errno != EINVAL)
+			return file_error(e, errno, "seek in", k->path);
+		behind = true;
+	}
+	uint64_t left = behind ? 0 : k->w->length ? k->w->length : UINT64_MAX;
 	int r = send_stat(k, last_component(k->path), &st, NULL, 0);
-	if (r == 0 && k->w->offset && lseek(fd, (off_t)MIN(k->w->offset, (uint64_t)INT64_MAX), SEEK_SET) < 0)
-		return file_error(e, errno, "seek in", k->path);
-	uint64_t left = k->w->length ? k->w->length : UINT64_MAX;
 	while (r == 0 && left) {
 		ssize_t n = read(fd, chunk, (size_t)MIN(left, (uint64_t)sizeof(chunk)));
 		if (n < 0 && errno == EINTR)
