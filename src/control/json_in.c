@@ -44,6 +44,10 @@ int json_parse(const char *text, size_t n, json_t **ret, struct dsec_error *e)
 		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_JSON, "the body is nested more than %d levels deep",
 				      LIMIT_JSON_DEPTH_MAX);
 	json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je);
+	if (!v && json_error_code(&je) == json_error_null_character)
+		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_JSON,
+				      "a string holds a zero byte (\\u0000), which no field takes (line %d, column %d)",
+				      je.line, je.column);
 	if (!v)
 		return dsec_error_set(e, -EINVAL, DSEC_E_BAD_JSON, "the body is not JSON: %s (line %d, column %d)",
 				      je.text, je.line, je.column);
@@ -123,7 +127,8 @@ void json_in_milli(struct json_in *in, const char *name, uint64_t min_milli, uin
 	const json_t *v = json_in_any(in, name);
 	if (!v)
 		return;
-	double milli = json_is_number(v) ? round(json_number_value(v) * 1000.0) : -1;
+	double n = json_is_number(v) ? json_number_value(v) : -1;
+	double milli = n > 0 ? fmax(round(n * 1000.0), 1.0) : n; /* 0 often means "none": only 0 becomes 0 */
 	/* written so that NaN fails too */
 	if (!(milli >= (double)min_milli && milli <= (double)max_milli))
 		json_in_fault(in, DSEC_E_BAD_FIELD, "%s%s must be a number from %g to %g", in->prefix, name,

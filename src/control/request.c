@@ -1,7 +1,7 @@
 /* request.c: see request.h: checks of what came, and the forms of an answer.
  *
  * Order of the checks, so that an error says the first thing to repair: headers'
- * size, key, path, method, query, body. server.c calls in, handlers call the
+ * size, framing, key, path, method, query, body. server.c calls in, handlers call the
  * public part. S4 of server.c (early answers) is done here.
  */
 #include <errno.h>
@@ -208,6 +208,38 @@ static bool query_good(struct request *r)
 	return !q.bad;
 }
 
+/* Whoever stands before us may have read the other of two lengths, codings, hosts or
+ * keys: what follows would be another request to us than to them. MHD takes the first
+ * of each, and waits for the end of a body in a coding that it does not know. */
+static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+	static const char *const once[] = { "Content-Length", "Transfer-Encoding", "Host", "Authorization" };
+	unsigned *seen = cls;
+	for (size_t i = 0; i < ARRAY_SIZE(once); i++)
+		if (!strcasecmp(key, once[i]))
+			seen[i]++;
+	return MHD_YES;
+}
+
+static bool framing_clear(struct request *r)
+{
+	unsigned seen[4] = { 0 };
+	const char *coding = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Transfer-Encoding");
+	MHD_get_connection_values(r->conn, MHD_HEADER_KIND, count_header, seen);
+	bool twice = seen[0] + seen[1] > 1 || seen[2] > 1 || seen[3] > 1;
+	if (!twice && (!coding || !strcasecmp(coding, "chunked")))
+		return true;
+	request_header(r, "Connection", "close");
+	r->content_length = -1; /* where the body ends is not known: nothing more is read as requests */
+	r->has_body = true;
+	if (twice)
+		request_failf(r, DSEC_E_BAD_REQUEST, "Content-Length, Transfer-Encoding, Host and Authorization may come "
+			      "once each, and only one of the first two");
+	else
+		request_failf(r, DSEC_E_BAD_REQUEST, "the transfer coding \"%.32s\" is not understood; use chunked", coding);
+	return false;
+}
+
 static void look_at_body(struct request *r)
 {
 	const char *length = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Content-Length");
@@ -278,7 +310,7 @@ void request_start(struct request *r, const char *url, bool crowded)
 {
 	choose_id(r);
 	look_at_body(r);
-	if (room(r, crowded) && headers_fit(r, url) && authenticated(r) && routed(r) && query_good(r) && body_fits(r) &&
+	if (room(r, crowded) && headers_fit(r, url) && framing_clear(r) && authenticated(r) && routed(r) && query_good(r) && body_fits(r) &&
 	    r->match.route->body == ROUTE_BODY_STREAM)
 		r->match.route->handle(r);
 }

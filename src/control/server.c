@@ -288,13 +288,25 @@ static enum MHD_Result begin(struct server *s, struct MHD_Connection *conn, cons
 	return MHD_YES;
 }
 
+/* MHD hands paths over decoded and as C strings: "/v1/x%00y" and "/v1%2fx" would be
+ * "/v1/x". No path of the API has such a byte in a name, so they are marked before. */
+static char bad_path;
+
+static void *on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
+{
+	for (const char *p = uri; *p && *p != '?'; p++)
+		if (!strncmp(p, "%00", 3) || !strncasecmp(p, "%2f", 3))
+			return &bad_path;
+	return NULL;
+}
+
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const char *url,
 				  const char *method, const char *version, const char *data, size_t *n,
 				  void **context)
 {
 	struct request *r = *context;
-	if (!r)
-		return begin(cls, conn, url, method, context);
+	if (!r || *context == &bad_path)
+		return begin(cls, conn, r ? "" : url, method, context);
 	if (r->gone)
 		return MHD_NO;
 	if (*n) {
@@ -348,7 +360,8 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **context,
 			 enum MHD_RequestTerminationCode code)
 {
 	struct server *s = cls;
-	struct request *r = TAKE_PTR(*context);
+	struct request *r = *context == &bad_path ? NULL : *context;
+	*context = NULL;
 	if (!r)
 		return;
 	metrics_request(s->ctl->metrics, r->match.route, r->answer ? r->status : 499, now_mono_ns() - r->start_ns);
@@ -402,6 +415,7 @@ static struct MHD_Daemon *start_daemon(struct server *s, int listen_fd)
 				MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_IDLE_SECONDS,
 				MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
 				MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
+				MHD_OPTION_URI_LOG_CALLBACK, on_uri, s,
 				MHD_OPTION_STRICT_FOR_CLIENT, 1,
 				MHD_OPTION_END);
 }
