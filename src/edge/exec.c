@@ -134,6 +134,15 @@ static ProtobufCBinaryData or_default(ProtobufCBinaryData own, char *text)
 	return own.len ? own : (ProtobufCBinaryData){ strlen(text), (uint8_t *)text };
 }
 
+/* x begins beside others of its sandbox. */
+static void mark_shared(struct exec *x)
+{
+	x->shared = true;
+	list_for_each(other, &x->sb->exec_list, struct exec, link)
+		if (!exec_ended(other))
+			other->shared = true;
+}
+
 static int send_start(struct exec *x)
 {
 	const Dsec__Edge__ExecStart *s = x->spec;
@@ -163,8 +172,10 @@ static int send_start(struct exec *x)
 	open.what_case = DSEC__CHRONUS__CHRONUS_OPEN__WHAT_EXEC_START;
 	open.exec_start = &m;
 	/* Where nothing ran since the last reading, nothing can have been killed. */
-	if (x->sb->execs_running > 1 || x->sb->background)
+	if (x->sb->execs_running > 1 || x->sb->background) {
 		sandbox_read_stats(x->sb);
+		mark_shared(x);
+	}
 	x->oom_base = x->sb->stats.oom_kills;
 	return peer_open(&x->peer, x->sb->channel, &open);
 }
@@ -380,8 +391,8 @@ static void on_exited(struct exec *x, const Dsec__Chronus__ExecExited *m)
 		.signal = m->signaled ? (uint8_t)m->signal : 0,
 		.timed_out = m->timed_out,
 		.user_killed = m->user_killed,
-		/* The counter is the sandbox's: a command that ended well was not the one. */
-		.oom_killed = sb->stats.oom_kills > x->oom_base && (m->signaled || m->exit_code),
+		/* The counter is the sandbox's: where others ran too, one that ended well was not it. */
+		.oom_killed = sb->stats.oom_kills > x->oom_base && (m->signaled || m->exit_code || !x->shared),
 		.background_alive = m->background_alive,
 		.drain_cut = m->drain_cut,
 		.cpu_usec = m->cpu_usec,

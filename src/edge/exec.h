@@ -49,6 +49,7 @@ struct exec {
 	bool ack_due;
 	bool unrecorded;           /* it ended, and the journal did not take that */
 	uint64_t oom_base;         /* the sandbox's oom kills when it started */
+	bool shared;               /* something else ran beside it: the counter is not its alone */
 	struct stdin_pipe in;
 	struct link readers;       /* calls that follow (output.c) */
 	struct link waiters;       /* calls that wait for the end */

@@ -175,6 +175,7 @@ static int exec_running_to(struct exec *x, int (*append)(struct journal *, const
 	m.sandbox_id = x->sb->id;
 	m.exec_id = x->id;
 	m.started_at_ms = x->started_at_ms;
+	m.oom_base = x->oom_base;
 	return put_to(x->sb->node, &rec, append);
 }
 

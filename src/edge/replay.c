@@ -108,6 +108,8 @@ static void apply_exec_running(struct replay *r, const Dsec__Journal__ExecRunnin
 		return;
 	x->state = EXEC_RUNNING;
 	x->started_at_ms = m->started_at_ms;
+	x->oom_base = m->oom_base;
+	x->shared = true; /* nobody can tell any more */
 	list_drop(&x->starting_link);
 }
 

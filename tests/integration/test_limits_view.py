@@ -64,6 +64,11 @@ class Limits(DebianTest):
         done = self.client.wait(sb, innocent["id"])
         self.assertEqual((done["exit_code"], done["oom_killed"], done["killed_by"]), (0, False, ""))
 
+    def test_a_killed_part_of_a_pipe_is_told_though_the_shell_ends_well(self):
+        sb = self.sandbox(memory_mb=64)
+        r = self.client.run(sb, "head -c 300000000 /dev/zero | tail -c 299999999 | wc -c")
+        self.assertEqual((r["exit_code"], r["oom_killed"], r["killed_by"]), (0, True, ""))
+
     def test_memory_below_the_limit_is_not_killed(self):
         sb = self.sandbox(memory_mb=128)
         r = self.client.run(sb, ["python3", "-c", "x=bytearray(b'x')*(60<<20)"])
