@@ -310,8 +310,8 @@ void request_start(struct request *r, const char *url, bool crowded)
 {
 	choose_id(r);
 	look_at_body(r);
-	if (room(r, crowded) && headers_fit(r, url) && framing_clear(r) && authenticated(r) && routed(r) && query_good(r) && body_fits(r) &&
-	    r->match.route->body == ROUTE_BODY_STREAM)
+	if (room(r, crowded) && headers_fit(r, url) && framing_clear(r) && authenticated(r) && routed(r) &&
+	    query_good(r) && body_fits(r) && r->match.route->body == ROUTE_BODY_STREAM)
 		r->match.route->handle(r);
 }
 
